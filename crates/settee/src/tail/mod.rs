@@ -43,6 +43,7 @@ const SWITCHES: &[&str] = &[
 /// and expiry. Within a vBucket (vb) seqnos ascend; a document stays in its vBucket. A line with event rollback
 /// revokes the earlier lines of its vb after its seqno: the server lost these changes in a crash or failover.
 /// Changes of a collection that was dropped before the command began may still come: scope and collection are empty.
+/// A tail of a scope or collection ends when that is dropped.
 ///
 /// In a cluster all vBuckets of a bucket are followed, on any node: if a vBucket moves or a node dies, its stream
 /// goes on at the new node. --connect names any node.
