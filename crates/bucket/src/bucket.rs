@@ -343,10 +343,24 @@ impl<S: KvStore> Bucket<S> {
         id: VbId,
         f: impl FnOnce(&mut VBucket) -> Result<T, OpError>,
     ) -> Result<T, OpError> {
+        let now_ns = self.leases.as_ref().map_or(0, |_| self.clock.mono_ns());
+        self.run_at(id, now_ns, f)
+    }
+
+    /// [`Bucket::run`] for a request that had arrived at `now_ns` of the monotonic clock: the lease must have held then.
+    ///
+    /// # Errors
+    /// As [`Bucket::run`].
+    pub fn run_at<T>(
+        &self,
+        id: VbId,
+        now_ns: u64,
+        f: impl FnOnce(&mut VBucket) -> Result<T, OpError>,
+    ) -> Result<T, OpError> {
         self.run_for_node(id, |vbucket| {
             // The lease is checked under the lock. A seal ends the lease before it takes this lock,
             // so it sees all changes.
-            self.check_lease(id)?;
+            self.check_lease(id, now_ns)?;
             f(vbucket)
         })
     }
@@ -372,7 +386,7 @@ impl<S: KvStore> Bucket<S> {
         result.unwrap_or(Err(OpError::NotMyVbucket))
     }
 
-    /// [`Bucket::run`] for reading a document. If the document is found, there is nothing to
+    /// [`Bucket::run_at`] for reading a document. If the document is found, there is nothing to
     /// deliver, so the outbox is not collected: that would touch some ten more cache lines.
     ///
     /// # Errors
@@ -380,6 +394,7 @@ impl<S: KvStore> Bucket<S> {
     pub fn read<T>(
         &self,
         id: VbId,
+        now_ns: u64,
         f: impl FnOnce(&mut VBucket) -> Result<Outcome<T>, OpError>,
     ) -> Result<Outcome<T>, OpError> {
         let slot = self.check_loaded(id)?;
@@ -389,7 +404,7 @@ impl<S: KvStore> Bucket<S> {
         if self.is_stopping() {
             return Err(OpError::TemporaryFailure);
         }
-        self.check_lease(id)?;
+        self.check_lease(id, now_ns)?;
         let result = f(vbucket);
         if !matches!(result, Ok(Outcome::Done(_))) {
             let left = self.collect_outbox(vbucket);
@@ -407,9 +422,9 @@ impl<S: KvStore> Bucket<S> {
         Ok(slot)
     }
 
-    fn check_lease(&self, id: VbId) -> Result<(), OpError> {
+    fn check_lease(&self, id: VbId, now_ns: u64) -> Result<(), OpError> {
         let leases = self.leases.as_ref();
-        leases.map_or(Ok(()), |leases| leases.check(id, self.clock.mono_ns()))
+        leases.map_or(Ok(()), |leases| leases.check(id, now_ns))
     }
 
     /// Returns the leases of vBuckets; `None` on a node that is in no cluster.

@@ -88,7 +88,7 @@ impl Session {
             frame.vbucket()
         };
         // A fetched value is restored here: an answer may have to wait for what others hold.
-        let found = self.read(served, vb, |vbucket| {
+        let found = self.read((served, vb), now, |vbucket| {
             if sends == Sends::ReplicaDocument {
                 vbucket.get_replica(key.bytes(), true, now)
             } else {

@@ -64,7 +64,7 @@ fn read_of_an_expired_document_delivers_its_effects() {
     let now = bucket.clock().now();
     let read = |key: &str| {
         let key = crate::world::stored(key);
-        let read = bucket.read(VbId(0), |vbucket| vbucket.get(&key, now));
+        let read = bucket.read(VbId(0), now.mono_ns, |vbucket| vbucket.get(&key, now));
         read.map(|found| matches!(found, Outcome::Done(_)))
     };
     let used = bucket.memory().used();

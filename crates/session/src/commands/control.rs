@@ -56,7 +56,7 @@ pub(super) fn evict(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResu
     }
     let (key, now) = (key.bytes(), context.now);
     let came_back = context.session.park.is_some();
-    let outcome = context.session.run(&bucket, vb, |vbucket| {
+    let outcome = context.run(&bucket, vb, |vbucket| {
         let found = match vbucket.get_meta(key, now)? {
             Outcome::Done(found) | Outcome::Prepared(found) => found,
             Outcome::NeedsFetch(wanted) => return Ok(Outcome::NeedsFetch(wanted)),

@@ -35,15 +35,16 @@ pub(crate) fn absolute_expiry(expiry: u32, now: Now) -> Result<u32, Refusal> {
 }
 
 impl Session {
-    /// Runs an operation on a vBucket, after the documents that were fetched for the request are restored in the same hold.
-    pub(super) fn run<T>(
+    /// Runs an operation on a vBucket for a request that had arrived at `now`, after the documents that were fetched for it
+    /// are restored in the same hold.
+    fn run<T>(
         &self,
-        bucket: &ServedBucket,
-        vb: VbId,
+        (bucket, vb): (&ServedBucket, VbId),
+        now: Now,
         f: impl FnOnce(&mut VBucket) -> Result<T, OpError>,
     ) -> Result<T, OpError> {
         let fetches = self.park.as_ref().map_or(&[][..], |park| &park.fetches);
-        bucket.bucket.run(vb, |vbucket| {
+        bucket.bucket.run_at(vb, now.mono_ns, |vbucket| {
             for fetch in fetches {
                 bucket.bucket.restore(fetch, vbucket);
             }
@@ -54,18 +55,38 @@ impl Session {
     /// Like [`Session::run`], for reading a document; cheaper if it is in memory.
     pub(crate) fn read<T>(
         &self,
-        bucket: &ServedBucket,
-        vb: VbId,
+        (bucket, vb): (&ServedBucket, VbId),
+        now: Now,
         f: impl FnOnce(&mut VBucket) -> Result<Outcome<T>, OpError>,
     ) -> Result<Outcome<T>, OpError> {
         match &self.park {
-            None => bucket.bucket.read(vb, f),
-            Some(_) => self.run(bucket, vb, f),
+            None => bucket.bucket.read(vb, now.mono_ns, f),
+            Some(_) => self.run((bucket, vb), now, f),
         }
     }
 }
 
 impl Context<'_> {
+    /// [`Session::run`] for the running command.
+    pub(super) fn run<T>(
+        &self,
+        bucket: &ServedBucket,
+        vb: VbId,
+        f: impl FnOnce(&mut VBucket) -> Result<T, OpError>,
+    ) -> Result<T, OpError> {
+        self.session.run((bucket, vb), self.now, f)
+    }
+
+    /// [`Session::read`] for the running command.
+    pub(super) fn read<T>(
+        &self,
+        bucket: &ServedBucket,
+        vb: VbId,
+        f: impl FnOnce(&mut VBucket) -> Result<Outcome<T>, OpError>,
+    ) -> Result<Outcome<T>, OpError> {
+        self.session.read((bucket, vb), self.now, f)
+    }
+
     /// Parks the read if its value must be fetched first.
     pub(super) fn settle<T>(
         &mut self,

@@ -80,7 +80,7 @@ impl Context<'_> {
     ) -> CommandResult {
         let session = &*self.session;
         let mut wait = None;
-        let outcome = self.session.run(bucket, vb, |vbucket| {
+        let outcome = self.run(bucket, vb, |vbucket| {
             let outcome = write(vbucket)?;
             if let Outcome::Prepared(written) = &outcome {
                 let seqno = written.mutated().seqno;

@@ -27,9 +27,7 @@ pub(super) fn observe(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandRe
         } else {
             asked.vbucket
         };
-        let observed = context
-            .session
-            .run(&bucket, vb, |vbucket| vbucket.observe(key.bytes(), now))?;
+        let observed = context.run(&bucket, vb, |vbucket| vbucket.observe(key.bytes(), now))?;
         let observed = match context.settle(&bucket, vb, observed) {
             Err(Refusal::Parked(limit)) => {
                 parked = Some(limit);

@@ -34,9 +34,7 @@ pub(super) fn get(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandResult
     let request = Get::read(frame)?;
     let Location { bucket, key, vb } = context.locate(frame, request.key)?;
     let now = context.now;
-    let result = context
-        .session
-        .read(&bucket, vb, |vbucket| vbucket.get(key.bytes(), now));
+    let result = context.read(&bucket, vb, |vbucket| vbucket.get(key.bytes(), now));
     let Some(outcome) = miss_is_silent(result, request.quiet)? else {
         return Ok(CommandOutcome::Next);
     };
@@ -50,7 +48,7 @@ pub(super) fn get_replica(context: &mut Context<'_>, frame: &Frame<'_>) -> Comma
     let request = GetReplica::read(frame)?;
     let Location { bucket, key, vb } = context.locate(frame, request.key)?;
     let now = context.now;
-    let outcome = context.session.run(&bucket, vb, |vbucket| {
+    let outcome = context.run(&bucket, vb, |vbucket| {
         vbucket.get_replica(key.bytes(), false, now)
     })?;
     let got = context.settle(&bucket, vb, outcome)?;
@@ -68,13 +66,11 @@ pub(super) fn get_ex(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandRes
     }
     let now = context.now;
     let outcome = if request.replica {
-        context.session.run(&bucket, vb, |vbucket| {
+        context.run(&bucket, vb, |vbucket| {
             vbucket.get_replica(key.bytes(), false, now)
         })?
     } else {
-        context
-            .session
-            .read(&bucket, vb, |vbucket| vbucket.get(key.bytes(), now))?
+        context.read(&bucket, vb, |vbucket| vbucket.get(key.bytes(), now))?
     };
     let got = context.settle(&bucket, vb, outcome)?;
     let system = context.may(&key, Privilege::SystemXattrRead);
@@ -138,7 +134,7 @@ fn touched(
     let Location { bucket, key, vb } = context.locate(frame, key)?;
     let now = context.now;
     let expiry = absolute_expiry(expiry, now)?;
-    let result = context.session.run(&bucket, vb, |vbucket| {
+    let result = context.run(&bucket, vb, |vbucket| {
         vbucket.touch(key.bytes(), expiry, now)
     });
     let Some(outcome) = miss_is_silent(result, context.quiet)? else {
@@ -153,7 +149,7 @@ pub(super) fn get_locked(context: &mut Context<'_>, frame: &Frame<'_>) -> Comman
     let Location { bucket, key, vb } = context.locate(frame, request.key)?;
     let now = context.now;
     let seconds = request.lock_s.unwrap_or(0);
-    let result = context.session.run(&bucket, vb, |vbucket| {
+    let result = context.run(&bucket, vb, |vbucket| {
         vbucket.get_locked(key.bytes(), seconds, now)
     });
     let outcome = match result {
@@ -171,9 +167,7 @@ pub(super) fn unlock(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandRes
     let request = Unlock::read(frame)?;
     let Location { bucket, key, vb } = context.locate(frame, request.key)?;
     let (cas, now) = (frame.header.cas, context.now);
-    let result = context
-        .session
-        .run(&bucket, vb, |vbucket| vbucket.unlock(key.bytes(), cas, now));
+    let result = context.run(&bucket, vb, |vbucket| vbucket.unlock(key.bytes(), cas, now));
     let outcome = match result {
         Err(OpError::Locked) if !context.session.has(Feature::XERROR) => {
             return Err(Status::ETMPFAIL.into());
@@ -189,9 +183,7 @@ pub(super) fn get_meta(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandR
     let request = GetMeta::read(frame)?;
     let Location { bucket, key, vb } = context.locate(frame, request.key)?;
     let now = context.now;
-    let result = context
-        .session
-        .run(&bucket, vb, |vbucket| vbucket.get_meta(key.bytes(), now));
+    let result = context.run(&bucket, vb, |vbucket| vbucket.get_meta(key.bytes(), now));
     let Some(outcome) = miss_is_silent(result, request.quiet)? else {
         return Ok(CommandOutcome::Next);
     };
@@ -232,7 +224,7 @@ pub(super) fn get_random_key(context: &mut Context<'_>, frame: &Frame<'_>) -> Co
     let count = bucket.bucket.vbuckets();
     for step in 0..count {
         let vb = VbId(((seed % u64::from(count)) as u16 + step) % count);
-        let found = context.session.run(&bucket, vb, |vbucket| {
+        let found = context.run(&bucket, vb, |vbucket| {
             vbucket.random_document(collection, seed >> 16, now)
         });
         match found {
@@ -252,9 +244,7 @@ pub(super) fn get_random_key(context: &mut Context<'_>, frame: &Frame<'_>) -> Co
         let vb = VbId(((seed % u64::from(count)) as u16 + step) % count);
         let stored = bucket.bucket.stored_key(vb, collection, seed);
         if let Some(key) = stored.map_err(|_| OpError::TemporaryFailure)? {
-            let outcome = context
-                .session
-                .run(&bucket, vb, |vbucket| vbucket.get(&key, now));
+            let outcome = context.run(&bucket, vb, |vbucket| vbucket.get(&key, now));
             let got = context.settle(&bucket, vb, outcome?)?;
             context
                 .session

@@ -57,7 +57,7 @@ pub(super) fn change(context: &mut Context<'_>, frame: &Frame<'_>) -> CommandRes
             Outcome::Done(_) | Outcome::Prepared(_) => vbucket.get_meta(key.bytes(), now),
         }
     };
-    let outcome = context.session.run(&bucket, vb, made)?;
+    let outcome = context.run(&bucket, vb, made)?;
     let meta = context.settle_write(&bucket, vb, outcome)?.meta;
     let words = [meta.flags.to_be_bytes(), meta.expiry.to_be_bytes()].concat();
     let extras = [words, meta.rev.to_be_bytes().to_vec()].concat();

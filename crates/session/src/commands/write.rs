@@ -136,7 +136,9 @@ fn stored_bytes(bucket: &ServedBucket, vb: VbId, key: &StoredKey<'_>, now: Now) 
     if bucket.memory().used() + several <= bucket.memory().mutation_limit() {
         return 0;
     }
-    let found = bucket.read(vb, |vbucket| vbucket.get_or_tombstone(key.bytes(), now));
+    let found = bucket.read(vb, now.mono_ns, |vbucket| {
+        vbucket.get_or_tombstone(key.bytes(), now)
+    });
     match found {
         Ok(Outcome::Done(got)) => held_bytes(&got.document),
         _ => 0,

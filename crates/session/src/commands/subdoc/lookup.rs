@@ -112,7 +112,7 @@ fn read(
 ) -> Result<Looked, Refusal> {
     let Location { bucket, key, vb } = context.locate(frame, key)?;
     let now = context.now;
-    let outcome = context.session.run(&bucket, vb, |vbucket| {
+    let outcome = context.run(&bucket, vb, |vbucket| {
         read_as(vbucket, key.bytes(), flags, now)
     })?;
     let got = context.settle(&bucket, vb, outcome)?;

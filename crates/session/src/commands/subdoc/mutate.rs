@@ -252,7 +252,7 @@ fn read(
     Location { bucket, vb, key }: &Location<'_>,
 ) -> Result<(Option<Got>, HistoryPoint), Refusal> {
     let now = context.now;
-    let outcome = context.session.run(bucket, *vb, |vbucket| {
+    let outcome = context.run(bucket, *vb, |vbucket| {
         let found = match vbucket.get_or_tombstone(key.bytes(), now) {
             Err(OpError::KeyNotFound) => Outcome::Done(None),
             found => found?.map(Some),
