@@ -61,8 +61,8 @@ pub(super) fn run(args: &FailoverArgs) -> Result<(), Failure> {
     let left = until_replaced(&mut link, name)?;
     if !left.unsafe_failover.is_empty() {
         let reason = format!(
-            "{name} is failed over, and too few copies are left of some vBuckets: start what is gone, or order \
-             settee cluster failover {name} --unsafe, {}",
+            "{name} is failed over, and too few copies are left of some vBuckets: start what is gone, settee \
+             cluster recover what runs and was failed over before, or order settee cluster failover {name} --unsafe, {}",
             cost(&left).replace('\n', "; ")
         );
         return Err(Failure::new(Sysexit::TempFail, reason));

@@ -229,18 +229,30 @@ pub(super) fn remove(args: &RemoveArgs) -> Result<(), Failure> {
     let node = status.node(&args.node)?;
     let copies = node.active + node.replicas;
     if copies > 0 {
-        let name = &args.node;
-        let hint = if node.state == "failed" {
-            "settee cluster rebalance makes them anew on other nodes".to_owned()
-        } else {
-            format!("settee cluster drain {name} moves them")
-        };
-        let reason = format!("{name} has {copies} copies: {hint}");
+        let reason = format!("{} has {copies} copies: {}", node.name, emptying(node));
         return Err(Failure::new(Sysexit::TempFail, reason));
     }
     let gone = |now: &Status| now.nodes.iter().all(|other| other.id != node.id);
     give(&mut link, &json!({ "remove": node.id }), gone)?;
     tell(&mut link, args.json, &format!("{} is removed", args.node))
+}
+
+/// Returns what takes the copies off a node.
+fn emptying(node: &NodeView) -> String {
+    let name = &node.name;
+    match &*node.state {
+        "failed" | "failed_over" if node.active > 0 => format!(
+            "{} of them are active, and no other copies can take over: start nodes that are gone, or settee cluster \
+             recover one that was failed over, {name} or another",
+            node.active
+        ),
+        "failed" | "failed_over" => {
+            "settee cluster rebalance makes them anew on other nodes, unless their vBuckets wait for copies (settee \
+             cluster status)"
+                .to_owned()
+        }
+        _ => format!("settee cluster drain {name} moves them"),
+    }
 }
 
 pub(super) fn state_of<'a>(status: &'a Status, name: &str) -> Option<&'a str> {
@@ -293,6 +305,21 @@ mod tests {
             "buckets": [],
         });
         serde_json::from_value(told).unwrap()
+    }
+
+    #[test]
+    fn a_node_with_copies_is_emptied_as_its_state_allows() {
+        for (state, active, order) in [
+            ("active", 5, "drain n1"),
+            ("failed", 0, "rebalance"),
+            ("failed_over", 0, "rebalance"),
+            ("failed_over", 5, "recover"),
+        ] {
+            let mut node = status("idle", state).nodes.remove(0);
+            node.active = active;
+            let hint = emptying(&node);
+            assert!(hint.contains(&format!("settee cluster {order}")), "{hint}");
+        }
     }
 
     #[test]
