@@ -17,6 +17,7 @@ mod orders;
 mod policy;
 mod progress;
 mod renewal;
+mod round;
 mod seals;
 mod unsafely;
 

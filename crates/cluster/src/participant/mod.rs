@@ -4,6 +4,7 @@
 
 mod adopting;
 mod answers;
+mod control;
 mod lease;
 mod machine;
 mod presence;
