@@ -18,11 +18,13 @@ mod filter;
 mod guarded;
 mod producer;
 mod sink;
+mod stream_request;
 mod streams;
 
 pub(crate) use encode::FrameSink;
 pub use encode::end_reason;
 pub use filter::Limit;
 pub use guarded::GuardedProducer;
-pub use producer::{AskedStream, May, OpenedStream, Opening, Produced, Producer};
+pub use producer::{May, Opening, Produced, Producer};
 pub use sink::{EventSink, EventStream};
+pub use stream_request::{AskedStream, OpenedStream};

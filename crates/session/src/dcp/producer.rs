@@ -4,25 +4,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bucket::{BackfillBuffer, Bucket, ReadBatching, ReadySet, Wake};
-use engine::dcp::{
-    ClaimedPosition, FlowControl, Keepalive, Pulse, RollbackRules, Stream, StreamAsk, StreamEnd,
-    StreamOptions, StreamRefusal,
-};
-use model::{FailoverLog, Now, VbId};
+use bucket::{BackfillBuffer, Bucket, ReadySet, Wake};
+use engine::dcp::{FlowControl, Keepalive, Pulse, Stream, StreamEnd};
+use model::{Now, VbId};
 use registry::dcp::{Agreed, ProducerFigures, StreamFigures, StreamKey, Totals};
 use registry::{Env, ServedBucket, Store};
-use wire::dcp::{DcpControl, OpenFlags, StreamFlags, StreamRequest};
-use wire::{Feature, FeatureSet, Opaque, Opcode, Status};
+use wire::dcp::{DcpControl, OpenFlags};
+use wire::{FeatureSet, Opaque, Opcode, Status};
 
 use super::control::{self, ControlChange};
-use super::filter::{Filter, Limit};
+use super::filter::Limit;
 use super::sink::EventSink;
 use super::streams::{OpenStream, StreamTurn, Visited};
 use crate::outcome::Refusal;
 
-/// Maximum number of streams of a connection.
-const STREAMS_MAX: usize = 16 << 10;
 /// Bytes that one stream sends before other streams get their turn.
 const SHARE_BYTES: usize = 64 << 10;
 /// Interval between noops unless the consumer sets another.
@@ -57,43 +52,23 @@ pub enum Produced {
 /// Check whether the peer may have a stream with these limits.
 pub type May<'a> = dyn Fn(Option<&Limit>) -> Result<(), Refusal> + 'a;
 
-/// A requested stream.
-pub struct AskedStream<'a> {
-    /// Opaque of its messages.
-    pub opaque: Opaque,
-    /// The request.
-    pub request: &'a StreamRequest<'a>,
-    /// Features that the connection negotiated.
-    pub features: FeatureSet,
-    /// Check of the peer's privileges.
-    pub may: &'a May<'a>,
-}
-
-/// Answer to a stream request.
-pub enum OpenedStream {
-    /// Accepted, with the failover log.
-    Accepted(FailoverLog),
-    /// Seqno to which the consumer must roll back.
-    Rollback(model::Seqno),
-}
-
 /// The producer of a connection.
 pub struct Producer {
     pub(super) name: Box<str>,
     pub(super) served: Arc<ServedBucket>,
     env: Arc<dyn Env>,
-    settings: Agreed,
+    pub(super) settings: Agreed,
     flow: FlowControl,
-    keepalive: Keepalive,
-    ready: Arc<ReadySet>,
+    pub(super) keepalive: Keepalive,
+    pub(super) ready: Arc<ReadySet>,
     buffer: Arc<BackfillBuffer>,
-    streams: BTreeMap<StreamKey, Box<OpenStream>>,
+    pub(super) streams: BTreeMap<StreamKey, Box<OpenStream>>,
     next_vb: VbId,
     /// Offset at which the streams of a vBucket begin, so that each of them comes first in turn.
     rotation: usize,
     totals: Totals,
     created_s: u32,
-    closed: bool,
+    pub(super) closed: bool,
 }
 
 impl Producer {
@@ -132,7 +107,7 @@ impl Producer {
         }
     }
 
-    fn bucket(&self) -> &Bucket<Store> {
+    pub(super) fn bucket(&self) -> &Bucket<Store> {
         &self.served.bucket
     }
 
@@ -158,65 +133,7 @@ impl Producer {
         Ok(())
     }
 
-    /// Opens a stream; its first messages are sent in the next turn.
-    pub fn open_stream(
-        &mut self,
-        vb: VbId,
-        asked: &AskedStream<'_>,
-    ) -> Result<OpenedStream, Refusal> {
-        let AskedStream {
-            opaque,
-            request,
-            features,
-            ..
-        } = *asked;
-        if self.closed {
-            return Err(Status::ETMPFAIL.into());
-        }
-        // A client that asks for a vBucket that is not here gets a newer map, even if its request has other errors.
-        if self.bucket().with_vbucket(vb, |_| ()).is_none() {
-            return Err(Status::NOT_MY_VBUCKET.into());
-        }
-        self.check_noop(features)?;
-        let known = StreamFlags::ALL.without(StreamFlags::CACHE_TRANSFER);
-        if request.flags.without(known).0 != 0 {
-            return Err(Refusal::invalid("these flags are not served"));
-        }
-        let filter = Filter::read(request.value, &self.bucket().manifest())?;
-        (asked.may)(filter.limit.as_ref())?;
-        let key = self.key(vb, filter.stream_id)?;
-        if filter.limit.is_some() && self.settings.sync_writes {
-            return Err(Refusal::because(
-                Status::NOT_SUPPORTED,
-                "a filter does not go with sync writes",
-            ));
-        }
-        if self.streams.contains_key(&key) {
-            return Err(Status::KEY_EEXISTS.into());
-        }
-        let memory = self.bucket().memory();
-        let full = memory.used() > memory.backfill_limit();
-        if full || self.streams.len() >= STREAMS_MAX {
-            return Err(Status::ENOMEM.into());
-        }
-        let ask = self.ask(request, &filter, features);
-        self.seat(key, opaque, ask, filter.limit)
-    }
-
-    fn check_noop(&self, features: FeatureSet) -> Result<(), Refusal> {
-        let newer = features.contains(Feature::COLLECTIONS)
-            || self.settings.flags.contains(OpenFlags::INCLUDE_XATTRS);
-        let mandatory = self.served.dcp.settings.read().noops_mandatory;
-        if newer && mandatory && !self.keepalive.is_enabled() {
-            return Err(Refusal::because(
-                Status::NOT_SUPPORTED,
-                "noops must be enabled first",
-            ));
-        }
-        Ok(())
-    }
-
-    fn key(&self, vb: VbId, id: Option<u16>) -> Result<StreamKey, Refusal> {
+    pub(super) fn key(&self, vb: VbId, id: Option<u16>) -> Result<StreamKey, Refusal> {
         if id.is_some() != self.settings.stream_ids {
             return Err(Status::DCP_STREAM_ID_INVALID.into());
         }
@@ -226,85 +143,7 @@ impl Producer {
         })
     }
 
-    fn ask(&self, request: &StreamRequest<'_>, filter: &Filter, features: FeatureSet) -> StreamAsk {
-        let flag = |flag| request.flags.contains(flag);
-        StreamAsk {
-            position: ClaimedPosition {
-                uuid: request.uuid,
-                seqno: request.start,
-                snapshot: request.snapshot,
-                purge_seqno: filter.purge_seqno,
-            },
-            end: request.end,
-            options: StreamOptions {
-                takeover: flag(StreamFlags::TAKEOVER),
-                disk_only: flag(StreamFlags::DISK_ONLY),
-                to_latest: flag(StreamFlags::TO_LATEST),
-                from_latest: flag(StreamFlags::FROM_LATEST),
-                active_only: flag(StreamFlags::ACTIVE_ONLY),
-                skip_deletes: self
-                    .settings
-                    .flags
-                    .contains(OpenFlags::SKIP_DELETES_IN_INITIAL_BACKFILL),
-                rules: RollbackRules {
-                    strict_uuid: flag(StreamFlags::STRICT_VBUUID),
-                    ignore_purged: flag(StreamFlags::IGNORE_PURGED_TOMBSTONES),
-                },
-                sync_writes: self.settings.sync_writes,
-                told_of_advances: features.contains(Feature::COLLECTIONS),
-                out_of_order: self.settings.out_of_order,
-                change_streams: self.settings.change_streams,
-            },
-        }
-    }
-
-    fn seat(
-        &mut self,
-        key: StreamKey,
-        opaque: Opaque,
-        ask: StreamAsk,
-        limit: Option<Limit>,
-    ) -> Result<OpenedStream, Refusal> {
-        let name = cursor_name(&self.name, key);
-        let bucket = Arc::clone(&self.served.bucket);
-        // Subscribe before the cursor is placed: a change after the cursor must mark the vBucket.
-        bucket.subscribe(key.vb, &self.ready);
-        let opened = bucket.run(key.vb, |vbucket| {
-            let mut opened = Stream::open(vbucket, &name, ask);
-            if let (Ok(opened), Some(limit)) = (&mut opened, limit.clone()) {
-                opened.stream.limit_to(limit.for_stream(vbucket));
-            }
-            let log = vbucket.failover_log().clone();
-            Ok((opened, log, bucket.epoch(key.vb)))
-        });
-        let refusal: Refusal = match opened {
-            Ok((Ok(opened), log, epoch)) => {
-                drop(opened.garbage);
-                let entry = OpenStream {
-                    stream: opened.stream,
-                    opaque,
-                    epoch,
-                    limit: limit.map(Box::new),
-                    backfill: None,
-                    batching: ReadBatching::default(),
-                };
-                self.streams.insert(key, Box::new(entry));
-                self.ready.mark(key.vb);
-                return Ok(OpenedStream::Accepted(log));
-            }
-            Ok((Err(StreamRefusal::Rollback(seqno)), ..)) => {
-                self.unsubscribe_unless_used(key.vb);
-                return Ok(OpenedStream::Rollback(seqno));
-            }
-            Ok((Err(StreamRefusal::NotMyVbucket), ..)) => Status::NOT_MY_VBUCKET.into(),
-            Ok((Err(StreamRefusal::OutOfRange), ..)) => Status::ERANGE.into(),
-            Err(error) => error.into(),
-        };
-        self.unsubscribe_unless_used(key.vb);
-        Err(refusal)
-    }
-
-    fn unsubscribe_unless_used(&self, vb: VbId) {
+    pub(super) fn unsubscribe_unless_used(&self, vb: VbId) {
         if self.streams.range(range_of(vb)).next().is_none() {
             self.bucket().unsubscribe(vb, &self.ready);
         }
@@ -570,7 +409,7 @@ fn range_of(vb: VbId) -> std::ops::RangeInclusive<StreamKey> {
 }
 
 /// Returns the name of a stream's cursor.
-fn cursor_name(producer: &str, key: StreamKey) -> std::borrow::Cow<'_, str> {
+pub(super) fn cursor_name(producer: &str, key: StreamKey) -> std::borrow::Cow<'_, str> {
     if key.id == 0 {
         producer.into()
     } else {
