@@ -173,6 +173,9 @@ fn node_lines(status: &Status) -> Vec<String> {
                 "start it again, or settee cluster rebalance makes its copies on other nodes"
             }
             ("failed_over", _) => "settee cluster recover makes it a member again",
+            ("draining", _) if node.active + node.replicas == 0 => {
+                "it has no copies left: settee cluster remove takes it out"
+            }
             _ => return None,
         };
         Some(format!("{} is {}: {advice}", node.name, node.state))
@@ -394,12 +397,18 @@ a       16        13      2       3        5+6  0+0
             ("failed", true, false),
             ("failed_over", true, true),
             ("active", true, false),
+            ("draining", true, false),
         ] {
             let mut status = status.clone();
             (status.nodes[1].state, status.nodes[1].alive) = (state.to_owned(), alive);
             let line = format!("\nnode-2 is {state}: ");
             assert_eq!(text(&status).contains(&line), advised, "{state}, {alive}");
         }
+        let mut drained = status.clone();
+        let node = &mut drained.nodes[1];
+        node.state = "draining".to_owned();
+        (node.active, node.replicas) = (0, 0);
+        assert!(text(&drained).contains("\nnode-2 is draining: it has no copies left"));
         let missing = status.node("n3").err().unwrap().to_string();
         assert!(missing.ends_with("there are: n1, node-2"), "{missing}");
     }
