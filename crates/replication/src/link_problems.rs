@@ -13,18 +13,16 @@ pub struct LinkProblems(Mutex<Collected>);
 
 #[derive(Default)]
 struct Collected {
-    /// Buckets by node and reason.
-    buckets: BTreeMap<(String, String), Vec<String>>,
+    /// The newest reason by node and bucket: a connection that is closed is soon refused.
+    reasons: BTreeMap<(String, String), String>,
     since_ms: Option<u64>,
 }
 
 impl LinkProblems {
     /// Records the reason why a bucket does not follow a node.
     pub(crate) fn note(&self, bucket: &str, node: &str, reason: &str) {
-        let key = (node.to_owned(), reason.to_owned());
-        let mut collected = self.0.lock();
-        let buckets = collected.buckets.entry(key).or_default();
-        buckets.push(bucket.to_owned());
+        let key = (node.to_owned(), bucket.to_owned());
+        self.0.lock().reasons.insert(key, reason.to_owned());
     }
 
     /// Logs the reasons of the last second, in one line for each node and reason. Call it often.
@@ -45,16 +43,21 @@ impl LinkProblems {
         }
     }
 
+    /// Returns the buckets by node and reason, once the time is over.
     fn take(&self, now_ms: u64) -> BTreeMap<(String, String), Vec<String>> {
+        let mut buckets: BTreeMap<_, Vec<_>> = BTreeMap::new();
         let mut collected = self.0.lock();
-        if collected.buckets.is_empty() {
-            return BTreeMap::new();
+        if collected.reasons.is_empty() {
+            return buckets;
         }
         let since_ms = *collected.since_ms.get_or_insert(now_ms);
         if now_ms < since_ms + COLLECT_MS {
-            return BTreeMap::new();
+            return buckets;
         }
-        std::mem::take(&mut *collected).buckets
+        for ((node, bucket), reason) in std::mem::take(&mut *collected).reasons {
+            buckets.entry((node, reason)).or_default().push(bucket);
+        }
+        buckets
     }
 }
 
@@ -65,6 +68,7 @@ mod tests {
     #[test]
     fn one_line_has_all_buckets_that_lost_a_node_for_one_reason() {
         let problems = LinkProblems::default();
+        problems.note("a", "n1", "closed");
         problems.note("a", "n1", "reset");
         assert!(problems.take(5).is_empty(), "others may follow");
         problems.note("b", "n1", "reset");
