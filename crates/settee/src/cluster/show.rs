@@ -335,8 +335,7 @@ fn table(rows: &[Vec<String>]) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn status_is_shown_in_columns() {
+    fn sample() -> Status {
         let told = serde_json::json!({
             "cluster": "ours", "epoch": 1, "revision": 9, "node": "n1", "controller": "n2",
             "etcd_silent_ms": 120, "etcd_problem": "no space", "lease_left_ms": 4200, "rebalance": "running", "failovers": 1,
@@ -358,7 +357,12 @@ mod tests {
             "buckets": [{ "name": "a", "vbuckets": 16, "copies": 2, "served": 13, "lacking": 3,
                 "nodes": { "n1": { "active": 5, "replicas": 6 } } }],
         });
-        let status: Status = serde_json::from_value(told).unwrap();
+        serde_json::from_value(told).unwrap()
+    }
+
+    #[test]
+    fn status_is_shown_in_columns() {
+        let status = sample();
         let expected = "\
 cluster ours, epoch 1, revision 9, as n1 sees it
 controller: n2; etcd silent for 0.1 s; lease of n1 for 4.2 s
@@ -390,6 +394,12 @@ a       16        13      2       3        5+6  0+0
             ..status.clone()
         };
         assert!(text(&idle).contains(uneven));
+        let missing = status.node("n3").err().unwrap().to_string();
+        assert!(missing.ends_with("there are: n1, node-2"), "{missing}");
+    }
+
+    #[test]
+    fn status_names_the_order_that_goes_on() {
         for (state, alive, advised) in [
             ("new", true, true),
             ("new", false, false),
@@ -399,17 +409,15 @@ a       16        13      2       3        5+6  0+0
             ("active", true, false),
             ("draining", true, false),
         ] {
-            let mut status = status.clone();
+            let mut status = sample();
             (status.nodes[1].state, status.nodes[1].alive) = (state.to_owned(), alive);
             let line = format!("\nnode-2 is {state}: ");
             assert_eq!(text(&status).contains(&line), advised, "{state}, {alive}");
         }
-        let mut drained = status.clone();
+        let mut drained = sample();
         let node = &mut drained.nodes[1];
         node.state = "draining".to_owned();
         (node.active, node.replicas) = (0, 0);
         assert!(text(&drained).contains("\nnode-2 is draining: it has no copies left"));
-        let missing = status.node("n3").err().unwrap().to_string();
-        assert!(missing.ends_with("there are: n1, node-2"), "{missing}");
     }
 }
