@@ -14,6 +14,7 @@
 //!   CollectionTable                  the existing collections
 //! ```
 
+mod changes;
 mod edit;
 mod event;
 mod group;
@@ -28,6 +29,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub use changes::{SharedCollections, Superseded};
 pub use edit::{WantedCollection, WantedScope};
 pub use event::{CollectionChange, CollectionInfo, SystemEvent};
 pub use group::{EventGroup, GroupReader, events_of};
@@ -37,5 +39,5 @@ pub use manifest::{
     SCOPES_MAX, Scope, is_valid_name,
 };
 pub use plan::{ManifestPlanner, Plan, Steps};
-pub use state::{CollectionCounts, OpenCollection, SharedCollections, Superseded, VbCollections};
+pub use state::{CollectionCounts, OpenCollection, VbCollections};
 pub use summary::{EventsSummary, SummaryPoint, SummaryWriter, VbSummary};
