@@ -76,8 +76,10 @@ pub fn change(
         if edit(&now).map_err(CollectionsError::Refused)? == *now {
             return Ok(now);
         }
-        let reason = "collections of a cluster's bucket are changed over HTTP";
-        return Err(CollectionsError::NotNow(reason.into()));
+        let name = served.name();
+        return Err(CollectionsError::NotNow(format!(
+            "collections of a cluster's bucket are changed over HTTP: /pools/default/buckets/{name}/scopes"
+        )));
     }
     let changed = served.bucket.change_manifest(edit, to_bytes);
     match changed {

@@ -25,8 +25,8 @@ impl VBucket {
     /// # Errors
     /// `InvalidCas` for a CAS that no node generates, or for one of the future where those are
     /// refused; `InvalidArgument` for a revision above 47 bits, or if the draft was taken;
-    /// `TooBig`; `Locked` without the lock's CAS; `KeyExists` if the local version wins, for an add
-    /// over a document, and if the CAS differs; `KeyNotFound` for a CAS without a document;
+    /// `TooBig`; `KeyExists` if the local version wins (checked first), for an add over a document, and
+    /// if the CAS differs; `Locked` without the lock's CAS; `KeyNotFound` for a CAS without a document;
     /// `SyncWriteInProgress`, `SyncWriteReCommitInProgress`; `NotMyVbucket`, `WouldBlockPending`.
     pub fn write_with_meta(
         &mut self,
@@ -46,10 +46,11 @@ impl VBucket {
         }
         let place = seek!(self, asked.key(), metadata);
         self.check_undecided(place, asked.key())?;
-        self.check_replaced(place, write, now)?;
+        // A change that is not newer is refused for good, whether or not the document is locked.
         if write.resolves {
             self.check_newer(place, &meta)?;
         }
+        self.check_replaced(place, write, now)?;
         let existed = self.live(place, now).is_some();
         let key = asked.key();
         if !meta.kind.is_tombstone() {

@@ -309,6 +309,8 @@ fn a_locked_document_needs_the_cas_of_its_lock() {
     };
     let newer = Meta { rev: 8, ..FIRST };
     assert_eq!(set(&mut vbucket, &newer), Err(OpError::Locked));
+    let older = Meta { rev: 1, ..FIRST };
+    assert_eq!(set(&mut vbucket, &older), Err(OpError::KeyExists));
     let with_lock = WithMeta {
         cas: lock.cas,
         ..asking(&newer)
