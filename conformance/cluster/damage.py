@@ -64,8 +64,8 @@ class Damaged:
         self.client = self.cluster.client()
         eventually("a map is told", self.client.refresh, FAILOVER_SECONDS)
 
-    def restart(self, node):
-        node.stop()
+    def crash(self, node):
+        node.kill()
         self.start(node)
 
     def damage(self, at):
@@ -148,9 +148,9 @@ def a_copy_in_which_a_read_meets_damage_is_made_anew(world):
             node = damaged.damage(1)
             eventually("all is served", damaged.client.everywhere, FAILOVER_SECONDS)
             for _ in range(10 if becomes_active else 0):
-                # An active copy whose node starts again is elected only if no other one has as much.
+                # An active copy whose node crashed is elected only if no other one has as much.
                 if damaged.node_of(0) is not node:
-                    damaged.restart(damaged.node_of(0))
+                    damaged.crash(damaged.node_of(0))
                     eventually("all is served", damaged.client.everywhere, FAILOVER_SECONDS)
             equal(damaged.node_of(0) is node, becomes_active, "whether it is active")
             reply = damaged.read(node)

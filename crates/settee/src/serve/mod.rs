@@ -190,22 +190,22 @@ fn ready_line(config: &ServeConfig, ports: Ports) -> String {
             write!(line, " {name}{}", at(port)).expect("writing to a string does not fail");
         }
     }
-    let names: Vec<_> = config
-        .node
-        .buckets
-        .iter()
-        .map(|bucket| bucket.name.as_str())
-        .collect();
     let data = match &config.node.data_dir {
         Some(path) => path.display().to_string(),
         None => "memory".to_owned(),
     };
-    let names = if names.is_empty() {
-        "none".to_owned()
-    } else {
-        names.join(",")
+    let names: Vec<_> = config
+        .node
+        .buckets
+        .iter()
+        .map(|bucket| &*bucket.name)
+        .collect();
+    let serves = match &config.node.cluster {
+        Some(cluster) => format!("cluster={}", cluster.name),
+        None if names.is_empty() => "bucket=none".to_owned(),
+        None => format!("bucket={}", names.join(",")),
     };
-    writeln!(line, " bucket={names} data={data}").expect("writing to a string does not fail");
+    writeln!(line, " {serves} data={data}").expect("writing to a string does not fail");
     if config.node.provisionable.is_some() {
         line.push_str(AWAITED);
     }
@@ -291,6 +291,18 @@ mod tests {
         let expected = "settee ready kv=[::1]:1 http=http://[::1]:2 kv-tls=[::1]:4 https=https://[::1]:5 \
              memcached=[::1]:3 bucket=a,b data=memory\n";
         assert_eq!(ready_line(&config, ports), expected);
+    }
+
+    #[test]
+    fn ready_line_of_a_member_names_its_cluster() {
+        let config = config(&[
+            ("cluster", "etcd://e/shop"),
+            ("node-name", "a"),
+            ("advertise", "a.example"),
+            ("data-dir", "/d"),
+        ]);
+        let line = ready_line(&config, Ports::default());
+        assert!(line.ends_with(" cluster=shop data=/d\n"), "{line}");
     }
 
     #[test]
