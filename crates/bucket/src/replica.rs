@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use collections::SystemEvent;
 use engine::{Applied, OpError, ReplicaError, SnapshotMarker, VBucket};
 use model::{Document, FailoverLog, Seqno, SnapshotRange, VbId, VbRecord, VbState, VbUuid};
-use storage::{KvStore, StoreError};
+use storage::{ErrorKind, KvStore, StoreError};
 
 use crate::bucket::Bucket;
 use crate::stats::Counters;
@@ -327,7 +327,8 @@ impl<S: KvStore> Bucket<S> {
     }
 
     /// Whether [`Bucket::roll_back`] to `to` would lose durable writes before `to` that this node
-    /// acknowledged, or everything in the store: the store does not have each past state.
+    /// acknowledged, or everything in the store: the store does not have each past state. Rows that cannot be
+    /// read may be any of these.
     ///
     /// # Errors
     /// The store's.
@@ -337,7 +338,11 @@ impl<S: KvStore> Bucket<S> {
             let point = self.store.rollback_point(id, to);
             point.inspect_err(|error| self.report_damage(id, Seqno::ZERO, error))
         };
-        let (point, stored) = (point_before(to)?, point_before(Seqno(u64::MAX))?);
+        let points = point_before(to).and_then(|point| Ok((point, point_before(Seqno(u64::MAX))?)));
+        let (point, stored) = match points {
+            Err(error) if error.kind == ErrorKind::Corrupt => return Ok(true),
+            points => points?,
+        };
         let durable = prepared.unwrap_or_default().min(to).min(stored);
         let all = point == Seqno::ZERO && stored.min(to) > Seqno::ZERO;
         Ok(durable > point || all)
