@@ -214,7 +214,7 @@ def collections_are_found_by_name(world):
     only = number(connections[0], b"only")
     store(connections[0], b"lonely", b"1", collection=only)
     state = world.state()
-    code, error = run([*arguments, "shop", "--state", state])
+    code, error = run([*arguments, "shop", "--state", state, "--retry", "0"])
     equal(code, NO_INPUT, error)
     assert "shop.only" in error, error
     must(two, "POST", "/pools/default/buckets/default/scopes/shop/collections", name="only")
@@ -222,6 +222,43 @@ def collections_are_found_by_name(world):
     equal(code, 0, error)
     equal(call(there, GET, b"lonely", collection=number(there, b"only")).value, b"1")
     equal(call(there, GET, b"top", collection=tables[1]).value, b"1")
+
+
+@suite.test
+def collections_may_be_made_while_it_runs(world):
+    connections = [log_in(node) for node in world.nodes]
+
+    def make(node, name):
+        must(node, "POST", "/pools/default/buckets/default/scopes/_default/collections", name=name)
+
+    def number(side, name):
+        found = connections[side].call(GET_COLLECTION_ID, b"", b"", b"_default." + name.encode())
+        equal(found.status, SUCCESS, "collection")
+        return struct.unpack(">QI", found.extras)[1]
+
+    def arrives(key, name):
+        store(connections[0], key, b"1", collection=number(0, name))
+        there = number(1, name)
+        eventually("it arrives", lambda: call(connections[1], GET, key, collection=there).value == b"1")
+
+    replication = Replication(*world.addresses, "--state", world.state())
+    store(connections[0], b"runs", b"1")
+    eventually("it runs", lambda: call(connections[1], GET, b"runs").value == b"1")
+    one, two = world.nodes
+    make(two, "there-first")
+    make(one, "there-first")
+    arrives(b"a", "there-first")
+    make(one, "there-later")
+    store(connections[0], b"early", b"1", collection=number(0, "there-later"))
+    eventually("it is waited for", lambda: "has no collection" in replication.process.stderr.readline())
+    make(two, "there-later")
+    arrives(b"b", "there-later")
+    early = number(1, "there-later")
+    eventually("it arrives", lambda: call(connections[1], GET, b"early", collection=early).value == b"1")
+    must(two, "DELETE", "/pools/default/buckets/default/scopes/_default/collections/there-first")
+    make(two, "there-first")
+    arrives(b"c", "there-first")
+    replication.interrupt()
 
 
 LINE = b"one text that is long enough to be worth it "

@@ -301,14 +301,20 @@ impl Outlet<'_> {
     }
 
     /// Returns the key prefix of the target's collection of the same name.
-    fn prefix_of(&mut self, collection: CollectionId, names: Names<'_>) -> Result<&[u8], Failure> {
+    ///
+    /// # Errors
+    /// There was none when the session began. The next session may find it.
+    fn prefix_of(&mut self, collection: CollectionId, names: Names<'_>) -> Result<&[u8], Broken> {
         if !self.prefixes.contains_key(&collection) {
             let Some(id) = self.there.id_of(names) else {
                 let reason = format!(
                     "{} has no collection {}.{}",
                     self.to.address, names.scope, names.collection
                 );
-                return Err(Failure::new(Sysexit::NoInput, reason));
+                return Err(Broken {
+                    failure: Failure::new(Sysexit::NoInput, reason),
+                    again: true,
+                });
             };
             let mut prefix = Vec::new();
             if self.form.collections {

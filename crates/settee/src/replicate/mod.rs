@@ -39,8 +39,8 @@ use crate::tail::Interrupt;
 ///
 /// Documents keep CAS, revision, flags, expiry and extended attributes; deletions are applied, too. Of two versions
 /// of a document the one that wins by the conflictResolutionType of the buckets (the same on both sides) stays. With
-/// --both each side may be written. Collections are found by name, and must be there. Values go as they are stored if
-/// both sides take compressed ones (Snappy), else plain.
+/// --both each side may be written. Collections are found by name; one that is missing there is waited for, for --retry
+/// seconds. Values go as they are stored if both sides take compressed ones (Snappy), else plain.
 ///
 /// The position is kept in FILE once the other side has everything on disk, and in a cluster most copies have it: a later
 /// run, also after a kill, goes on from there. It may name other nodes of the same buckets. If the bucket that is written
@@ -66,7 +66,7 @@ pub(crate) struct ReplicateArgs {
     /// Tell of each change that was not newer than what was there, on standard error
     #[arg(long, env = "SETTEE_LOG_CONFLICTS")]
     log_conflicts: bool,
-    /// Time to keep trying when a connection is lost or a vBucket is not served, in seconds
+    /// Time to keep trying when a connection is lost, or a vBucket or a collection is missing, in seconds
     #[arg(long, env = "SETTEE_RETRY", value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u64).range(0..=86_400))]
     retry: u64,

@@ -412,7 +412,11 @@ impl<'a> TargetWriter<'a> {
         let (name, number) = (status.description(), status.0);
         let what = write.as_ref().map(described).unwrap_or_default();
         let reason = format!("a write was refused: {name}, status 0x{number:02x}: {what}");
-        Err(Failure::new(code_of_status(status), reason).into())
+        Err(Broken {
+            failure: Failure::new(code_of_status(status), reason),
+            // A collection of this name may have been made anew: the next session looks it up.
+            again: status == Status::UNKNOWN_COLLECTION,
+        })
     }
 
     /// Drops a lost connection and queues its unanswered writes for the current owners of their vBuckets.
