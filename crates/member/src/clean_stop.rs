@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
-use cluster::agreed::{Key, Node, Seen};
-use cluster::coord::{Answer, Compare, LeaseId, Op, Request, Txn};
+use cluster::agreed::{Node, Seen};
 
 use crate::host::CleanStop;
+use crate::join::put_node;
 use crate::shared::Shared;
 
 /// Longest wait of a node that stops for an answer of etcd.
@@ -40,16 +40,11 @@ impl CleanStop {
             stopped,
             ..me.value.clone()
         };
-        let key = Key::Node(shared.me).text(shared.cluster);
-        let compare = vec![Compare::ModRevision(key.clone(), me.mod_revision)];
-        let value = serde_json::to_string(&value).expect("values of ours have no maps");
-        let lease = LeaseId(0);
-        let then = vec![Op::Put { key, value, lease }];
-        let request = Request::Txn(Txn { compare, then });
-        match shared.etcd.ask(request, PATIENCE) {
-            Ok(Answer::Committed(_)) => Ok(()),
-            Ok(_) => Err("etcd has another state of the node".to_owned()),
-            Err(problem) => Err(problem.to_string()),
+        let seen = (shared.me, me.mod_revision);
+        let written = put_node(&shared.etcd, shared.cluster, seen, &value, PATIENCE);
+        match written.map_err(|problem| problem.to_string())? {
+            true => Ok(()),
+            false => Err("etcd has another state of the node".to_owned()),
         }
     }
 

@@ -120,7 +120,7 @@ impl Joined {
             let value = described(node, options, same.map(|(_, known, _)| known));
             let seen = same.map_or(0, |(_, _, revision)| *revision);
             let is_new = same.is_none_or(|(_, known, _)| *known != value);
-            if !is_new || put_node(etcd, cluster, (me, seen), &value)? {
+            if !is_new || put_node(etcd, cluster, (me, seen), &value, PATIENCE)? {
                 return Ok(Self {
                     cluster,
                     me,
@@ -259,17 +259,23 @@ fn nodes(etcd: &Etcd, cluster: ClusterId) -> Result<Vec<(NodeId, Node, u64)>, Jo
     Ok(found.iter().filter_map(read).collect())
 }
 
-fn put_node(
+/// Writes the state of a node if nothing changed it since revision `seen`; returns whether it is written.
+///
+/// # Errors
+/// etcd gave no answer in `patience`.
+pub(crate) fn put_node(
     etcd: &Etcd,
     cluster: ClusterId,
     (node, seen): (NodeId, u64),
     value: &Node,
+    patience: Duration,
 ) -> Result<bool, JoinError> {
     let key = Key::Node(node).text(cluster);
     let value = serde_json::to_string(value).expect("values of ours have no maps");
     let compare = vec![Compare::ModRevision(key.clone(), seen)];
     let lease = LeaseId(0);
     let then = vec![Op::Put { key, value, lease }];
-    let answer = ask(etcd, Request::Txn(Txn { compare, then }))?;
+    let answer = etcd.ask(Request::Txn(Txn { compare, then }), patience);
+    let answer = answer.map_err(|problem| JoinError::Etcd(problem.to_string()))?;
     Ok(matches!(answer, Answer::Committed(_)))
 }
