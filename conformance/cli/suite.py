@@ -470,7 +470,7 @@ def manages_collections_by_hand(world):
     equal([scope["name"] for scope in json.loads(out)["scopes"]], ["_default", "_system", "hands"], "list --json")
     equal(run("collections", "drop", "hands", *at)[0], 0, "drop")
     assert run("get", "k", "--collection", "hands.left", *at)[0] != 0, "a dropped collection"
-    equal(run("collections", "drop", "hands", *at)[0], 65, "drop what is gone")
+    equal(run("collections", "drop", "hands", *at)[0], 66, "drop what is gone")
 
 
 @suite.test

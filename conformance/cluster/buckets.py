@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from cluster import Cluster
 from failures import three_nodes
-from harness import Node, equal, eventually
+from harness import Node, binary, equal, eventually, finished
 from links import LinkedCluster
 from manage import call, must
 from mcbp import (
@@ -52,8 +52,8 @@ def collections(node):
 def a_flushed_bucket_is_empty_at_all_nodes_and_goes_on(world):
     with three_nodes(world.etcd, world.name()) as cluster:
         cluster.make_bucket()
-        must(cluster.nodes[0], "POST", SCOPES, name="shop")
-        must(cluster.nodes[0], "POST", f"{SCOPES}/shop/collections", name="chairs")
+        made = finished([binary(), "collections", "create", "shop.chairs", "--connect", cluster.nodes[2].address])
+        equal(made.returncode, 0, made.stderr)
         before = collections(cluster.nodes[0])
         client = cluster.client()
         for key in KEYS:

@@ -78,7 +78,7 @@ pub fn change(
         }
         let name = served.name();
         return Err(CollectionsError::NotNow(format!(
-            "collections of a cluster's bucket are changed over HTTP: /pools/default/buckets/{name}/scopes"
+            "collections of a cluster's bucket are changed with `settee collections`, or over HTTP: /pools/default/buckets/{name}/scopes"
         )));
     }
     let changed = served.bucket.change_manifest(edit, to_bytes);

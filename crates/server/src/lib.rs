@@ -14,7 +14,7 @@ pub use node::{
 };
 pub use registry::{
     Advertised, BucketConfig, BucketKind, EvictionPolicy, MemcachedPort, Ports, VBUCKET_COUNTS,
-    cluster_map, collections,
+    cluster_map,
 };
 pub use replication::ReplicaOf;
 pub use session::opcodes_page;

@@ -1,20 +1,20 @@
-//! `settee collections`: scopes and collections, over the KV protocol.
+//! `settee collections`: scopes and collections, over the HTTP management of a node.
 
 use std::fmt::Write as _;
 
-use client::{Client, Request};
-use collections::{CollectionSettings, Manifest, ManifestError};
-use server::collections::{of_json, to_json};
-use wire::{Opcode, Status};
+use hyper::Method;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+use serde_json::Value;
 
 use crate::connect::ConnectArgs;
 use crate::exit::{Failure, Sysexit};
+use crate::management::{Form, Management, parse};
 use crate::output;
 
-/// Number of attempts to change the manifest when other clients change it meanwhile.
-const TRIES: usize = 10;
-
 /// List, create and drop scopes and collections.
+///
+/// The management port is read from the cluster map of the node at the address of --connect.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CollectionsArgs {
     #[command(subcommand)]
@@ -50,72 +50,64 @@ enum CollectionsAction {
     },
 }
 
+/// A manifest, as far as it is printed.
+#[derive(Deserialize)]
+struct ManifestRecord {
+    scopes: Vec<ScopeRecord>,
+}
+
+#[derive(Deserialize)]
+struct ScopeRecord {
+    name: String,
+    collections: Vec<CollectionRecord>,
+}
+
+#[derive(Deserialize)]
+struct CollectionRecord {
+    name: String,
+    uid: String,
+    /// 0 for the limit of the bucket, -1 for none.
+    #[serde(rename = "maxTTL")]
+    max_ttl: i64,
+}
+
 /// Runs `collections`.
 ///
 /// # Errors
 /// The server cannot be asked, or refuses.
 pub(crate) fn run(args: &CollectionsArgs) -> Result<(), Failure> {
     match &args.what {
-        CollectionsAction::List { connect, json } => list(&mut connect.connect()?, *json),
+        CollectionsAction::List { connect, json } => list(&Management::find(connect)?, *json),
         CollectionsAction::Create {
             path,
             max_ttl,
             connect,
-        } => {
-            let settings = CollectionSettings {
-                max_ttl_s: *max_ttl,
-                history: false,
-            };
-            let edit = |now: &Manifest| create(now, path, settings);
-            change(&mut connect.connect()?, &edit)
-        }
+        } => create(&Management::find(connect)?, path, *max_ttl),
         CollectionsAction::Drop { path, connect } => {
-            let edit = |now: &Manifest| match path.split_once('.') {
-                Some((scope, name)) => now.without_collection(scope, name),
-                None => now.without_scope(path),
+            let management = Management::find(connect)?;
+            let below = match path.split_once('.') {
+                Some((scope, name)) => format!("{}/{}", collections(scope), encoded(name)),
+                None => format!("/{}", encoded(path)),
             };
-            change(&mut connect.connect()?, &edit)
+            change(&management, Method::DELETE, &below, &[])
         }
     }
 }
 
-/// Returns a manifest with the named scope or collection added; a missing scope is created too.
-fn create(
-    now: &Manifest,
-    path: &str,
-    settings: CollectionSettings,
-) -> Result<Manifest, ManifestError> {
-    let Some((scope, name)) = path.split_once('.') else {
-        return now.with_scope(path);
-    };
-    if now.scope_named(scope).is_some() {
-        return now.with_collection(scope, name, settings);
-    }
-    now.with_scope(scope)?
-        .with_collection(scope, name, settings)
-}
-
-fn manifest(client: &mut Client) -> Result<Manifest, Failure> {
-    let asked = Request::with(Opcode::COLLECTIONS_GET_MANIFEST, b"", b"");
-    let answer = client.expect_success(&asked)?;
-    let broken = |error: ManifestError| Failure::new(Sysexit::Protocol, error.to_string());
-    of_json(&answer.value).map_err(broken)
-}
-
-fn list(client: &mut Client, json: bool) -> Result<(), Failure> {
-    let manifest = manifest(client)?;
+fn list(management: &Management, json: bool) -> Result<(), Failure> {
+    let answer = management.ask(Method::GET, &scopes(management), &[])?;
     if json {
-        return output::print_json(&to_json(&manifest));
+        return output::print_json(&parse::<Value>(&answer)?);
     }
     let mut text = String::new();
-    for scope in manifest.scopes() {
+    for scope in parse::<ManifestRecord>(&answer)?.scopes {
         for collection in &scope.collections {
-            let ttl = match collection.settings.max_ttl_s {
-                None => String::new(),
-                Some(ttl) => format!(" max-ttl {ttl}"),
+            let ttl = match collection.max_ttl {
+                0 => String::new(),
+                ttl => format!(" max-ttl {}", ttl.max(0)),
             };
-            let (scope, name, id) = (&scope.name, &collection.name, collection.id.0);
-            let _infallible = writeln!(text, "{scope}.{name} 0x{id:x}{ttl}");
+            let (scope, name, id) = (&scope.name, &collection.name, &collection.uid);
+            let _infallible = writeln!(text, "{scope}.{name} 0x{id}{ttl}");
         }
         if scope.collections.is_empty() {
             let _infallible = writeln!(text, "{}.", scope.name);
@@ -124,26 +116,56 @@ fn list(client: &mut Client, json: bool) -> Result<(), Failure> {
     output::print(text.as_bytes())
 }
 
-fn change(
-    client: &mut Client,
-    edit: &dyn Fn(&Manifest) -> Result<Manifest, ManifestError>,
-) -> Result<(), Failure> {
-    let mut tries = 0;
-    loop {
-        let next = edit(&manifest(client)?);
-        let next = next.map_err(|error| Failure::new(Sysexit::Data, error.to_string()))?;
-        let text = to_json(&next).to_string();
-        let message = Request::with(Opcode::COLLECTIONS_SET_MANIFEST, b"", text.as_bytes());
-        let answer = client.request(&message)?;
-        tries += 1;
-        if answer.status == Status::CANNOT_APPLY_COLLECTIONS_MANIFEST && tries < TRIES {
-            continue;
+/// Creates the named scope or collection; a missing scope is created too.
+fn create(management: &Management, path: &str, max_ttl: Option<u32>) -> Result<(), Failure> {
+    let Some((scope, name)) = path.split_once('.') else {
+        return change(management, Method::POST, "", &[("name", path)]);
+    };
+    let ttl = match max_ttl {
+        None => 0,
+        Some(0) => -1,
+        Some(ttl) => i64::from(ttl),
+    };
+    let ttl = ttl.to_string();
+    let form = [("name", name), ("maxTTL", &*ttl)];
+    let collection = || change(management, Method::POST, &collections(scope), &form);
+    match collection() {
+        Err(missing) if missing.code() == Sysexit::NoInput => {
+            let path = scopes(management);
+            let made = management.ask(Method::POST, &path, &[("name", scope)]);
+            // Another client may have made the scope meanwhile.
+            collection().map_err(|later| made.err().unwrap_or(later))
         }
-        if answer.status != Status::SUCCESS {
-            let context = answer.context();
-            let why = context.unwrap_or_else(|| answer.status.description().to_owned());
-            return Err(Failure::new(Sysexit::Unavailable, why));
-        }
-        return output::print(format!("manifest {:x}\n", next.uid().0).as_bytes());
+        done => done,
     }
+}
+
+/// Asks for a change at a path below that of the scopes, and prints the number of the new manifest.
+fn change(
+    management: &Management,
+    method: Method,
+    below: &str,
+    form: &Form<'_>,
+) -> Result<(), Failure> {
+    let answer = management.ask(method, &format!("{}{below}", scopes(management)), form)?;
+    let answer = parse::<Value>(&answer)?;
+    let uid = answer["uid"].as_str().unwrap_or_default();
+    output::print(format!("manifest {uid}\n").as_bytes())
+}
+
+/// Returns the path of the scopes of the bucket.
+fn scopes(management: &Management) -> String {
+    format!(
+        "/pools/default/buckets/{}/scopes",
+        encoded(management.bucket())
+    )
+}
+
+/// Returns the path of the collections of a scope, below that of the scopes.
+fn collections(scope: &str) -> String {
+    format!("/{}/collections", encoded(scope))
+}
+
+fn encoded(name: &str) -> String {
+    utf8_percent_encode(name, NON_ALPHANUMERIC).to_string()
 }

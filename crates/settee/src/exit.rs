@@ -66,7 +66,6 @@ impl Failure {
     }
 
     /// The exit code.
-    #[cfg(test)]
     pub(crate) fn code(&self) -> Sysexit {
         self.code
     }

@@ -14,6 +14,7 @@ mod ctl;
 mod encryption;
 mod exit;
 mod kv;
+mod management;
 mod output;
 mod promote;
 mod replicate;

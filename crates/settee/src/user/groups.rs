@@ -4,10 +4,10 @@ use hyper::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-use super::management::{Management, parse};
 use super::records::{self, UserGroup};
 use crate::connect::ConnectArgs;
 use crate::exit::Failure;
+use crate::management::{Management, parse};
 use crate::output;
 
 const GROUPS: &str = "/settings/rbac/groups";

@@ -1,7 +1,6 @@
 //! `settee user`: users and their roles, over the HTTP management of a node.
 
 mod groups;
-mod management;
 mod records;
 
 use std::io::Read as _;
@@ -12,11 +11,10 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use self::groups::GroupAction;
-pub(crate) use self::management::Management;
-use self::management::parse;
 use self::records::{UserRecord, UserRole};
 use crate::connect::{ConnectArgs, first_line};
 use crate::exit::Failure;
+use crate::management::{Management, parse};
 use crate::output;
 
 /// Environment variable with the new password of a user.

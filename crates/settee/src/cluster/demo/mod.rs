@@ -18,9 +18,9 @@ use self::process::LOOK;
 use self::running::{DemoProcesses, init};
 use super::view::MemberLink;
 use crate::exit::{Failure, Sysexit};
+use crate::management::Management;
 use crate::output;
 use crate::serve::watch_signals;
-use crate::user::Management;
 
 const CLUSTER: &str = "demo";
 const BUCKET: &str = "default";

@@ -42,7 +42,7 @@ impl Management {
     ///
     /// # Errors
     /// The node cannot be asked, or has no management.
-    pub(super) fn find(args: &ConnectArgs) -> Result<Self, Failure> {
+    pub(crate) fn find(args: &ConnectArgs) -> Result<Self, Failure> {
         Self::of(args.options()?)
     }
 
@@ -73,8 +73,13 @@ impl Management {
         })
     }
 
+    /// Name of the bucket in the address.
+    pub(crate) fn bucket(&self) -> &str {
+        &self.login.bucket
+    }
+
     /// Name of the user.
-    pub(super) fn user(&self) -> &str {
+    pub(crate) fn user(&self) -> &str {
         &self.login.user
     }
 
@@ -175,7 +180,7 @@ impl Management {
 ///
 /// # Errors
 /// The answer does not have the expected form.
-pub(super) fn parse<T: DeserializeOwned>(answer: &[u8]) -> Result<T, Failure> {
+pub(crate) fn parse<T: DeserializeOwned>(answer: &[u8]) -> Result<T, Failure> {
     let parsed = serde_json::from_slice(answer);
     parsed.map_err(|error| Failure::new(Sysexit::Protocol, format!("management: {error}")))
 }
