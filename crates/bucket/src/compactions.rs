@@ -48,9 +48,9 @@ impl CompactionTicket {
 }
 
 /// Requester that ignores the end of its compactions.
-struct Unheard;
+struct NoWake;
 
-impl Wake for Unheard {
+impl Wake for NoWake {
     fn wake(&self) {}
 }
 
@@ -110,7 +110,7 @@ impl<S: KvStore> Bucket<S> {
     /// `false` and adds none if too many wait already.
     #[must_use = "nothing is compacted when it was refused"]
     pub fn ask_compaction_of_all(&self) -> bool {
-        let wake: Arc<dyn Wake> = Arc::new(Unheard);
+        let wake: Arc<dyn Wake> = Arc::new(NoWake);
         let asked_ns = self.clock().mono_ns();
         let here = (0..self.vbuckets()).map(VbId);
         let here: Vec<VbId> = here

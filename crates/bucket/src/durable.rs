@@ -138,9 +138,9 @@ impl<S: KvStore> Bucket<S> {
 }
 
 /// The worker that aborts overdue durable writes.
-pub(crate) struct Decider<S>(pub(crate) Arc<Bucket<S>>);
+pub(crate) struct DurableTimeouts<S>(pub(crate) Arc<Bucket<S>>);
 
-impl<S: KvStore> Worker for Decider<S> {
+impl<S: KvStore> Worker for DurableTimeouts<S> {
     fn step(&mut self, now_ns: u64) -> Next {
         let Self(bucket) = self;
         if bucket.is_stopping() {

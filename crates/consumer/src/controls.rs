@@ -37,7 +37,7 @@ const CONTROLS: [(&[u8], bool); 15] = [
 
 /// Values of the settings that differ between consumers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wishes {
+pub struct ConsumerOptions {
     /// Bytes of the flow-control window.
     pub window_bytes: u32,
     /// Name of the consumer in topologies of durable writes; empty if it acknowledges no prepares.
@@ -46,7 +46,7 @@ pub struct Wishes {
     pub bucket_uuid: String,
 }
 
-impl Wishes {
+impl ConsumerOptions {
     fn value(&self, name: &[u8]) -> Vec<u8> {
         match name {
             b"set_noop_interval" => NOOP_INTERVAL_S.to_string().into_bytes(),
@@ -89,7 +89,7 @@ impl Controls {
     }
 
     /// Appends the next setting to `out`. Skips settings with an empty value.
-    pub fn ask(&mut self, wishes: &Wishes, out: &mut Vec<u8>) -> Result<(), TooLong> {
+    pub fn ask(&mut self, wishes: &ConsumerOptions, out: &mut Vec<u8>) -> Result<(), TooLong> {
         while let Some((name, _)) = CONTROLS.get(self.next) {
             let value = &wishes.value(name);
             if value.is_empty() {
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn controls_skip_empty_values_and_require_needed_settings() {
-        let wishes = Wishes {
+        let wishes = ConsumerOptions {
             window_bytes: 7,
             consumer: String::new(),
             bucket_uuid: "ab".into(),

@@ -20,7 +20,7 @@ use registry::{Progress, Registry, ServedBucket, Stage};
 use wire::dcp::{StreamFlags, flow_bytes_of};
 use wire::{Frame, Opaque, Opcode, Response, Status};
 
-use crate::controls::{Controls, Wishes};
+use crate::controls::{ConsumerOptions, Controls};
 use crate::followed::Followed;
 use crate::intake::{Intake, IntakeError, PAUSED_LOOK_NS, Pushed, StreamAnswer};
 use crate::passive::Violation;
@@ -61,7 +61,7 @@ pub struct Inbound {
     served: Arc<ServedBucket>,
     intake: Intake<Box<Followed>>,
     controls: Controls,
-    wishes: Wishes,
+    wishes: ConsumerOptions,
     adding: BTreeMap<VbId, Adding>,
     prepared: Arc<ReadySet>,
     heard_ns: u64,
@@ -93,7 +93,7 @@ impl Inbound {
         let (served, progress) = (opener.served, opener.progress);
         let prepared = Arc::new(ReadySet::new(opener.wake));
         served.bucket.tell_prepared(&prepared);
-        let wishes = Wishes {
+        let wishes = ConsumerOptions {
             window_bytes: served.dcp.window_bytes(served.bucket.memory().quota()),
             consumer: opener.consumer.to_owned(),
             bucket_uuid: String::new(),

@@ -18,7 +18,7 @@ use wire::response::FailoverEntries;
 use wire::{Envelope, Frame, Message, Opaque, Opcode, RawParts, Response, Status, encode_raw};
 
 use crate::changes::{document_of, event_document_of, resolved_of};
-use crate::passive::{Passive, Took, Violation};
+use crate::passive::{Passive, SnapshotProgress, Violation};
 use crate::rollbacks::Rollbacks;
 use crate::target::{NotTaken, Resolved, Target};
 use crate::window::Window;
@@ -518,7 +518,7 @@ impl<T: Deref<Target: Target>> Intake<T> {
         taken.map_err(|why| not_taken(vb, why))?;
         let stream = &mut self.streams[usize::from(vb.0)];
         stream.phase = StreamPhase::Reading(passive);
-        if took == (Took::End { ack: true }) {
+        if took == (SnapshotProgress::End { ack: true }) {
             let opaque = stream.opaque(vb);
             Response::new(Opcode::DCP_SNAPSHOT_MARKER, opaque, Status::SUCCESS).encode(out);
         }

@@ -22,13 +22,13 @@ mod standing;
 mod target;
 mod window;
 
-pub use controls::{Controls, NOOP_INTERVAL_S, Wishes};
+pub use controls::{ConsumerOptions, Controls, NOOP_INTERVAL_S};
 pub use events::event_of;
 pub use filled::FilledBucket;
 pub use followed::{Active, Followed};
 pub use inbound::{Inbound, InboundError, Opener};
 pub use intake::{Intake, IntakeError, Pushed, StreamAnswer, send};
 pub use passive::Violation;
-pub use standing::{StandingStreams, StreamWishes, Unusable};
+pub use standing::{StandingOptions, StandingStreams, Unusable};
 pub use target::{NotTaken, ReplicaPosition, Resolved, Target};
 pub use window::Window;

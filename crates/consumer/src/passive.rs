@@ -43,7 +43,7 @@ impl fmt::Display for Violation {
 
 /// Position of a change in its snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Took {
+pub(crate) enum SnapshotProgress {
     /// The snapshot is not complete.
     Within,
     /// The change completes the snapshot. `ack`: the producer wants an acknowledgement.
@@ -57,12 +57,12 @@ pub(crate) enum Took {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Passive {
     last: Seqno,
-    snapshot: Option<Announced>,
+    snapshot: Option<AnnouncedSnapshot>,
 }
 
 /// A snapshot that is not complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Announced {
+struct AnnouncedSnapshot {
     range: SnapshotRange,
     /// Whether the producer wants an acknowledgement of the end.
     ack: bool,
@@ -70,7 +70,7 @@ struct Announced {
     historical: bool,
 }
 
-impl Announced {
+impl AnnouncedSnapshot {
     /// Whether a marker announces the rest of the same snapshot with every version. Changes older than the kept
     /// history come first, without old versions and under a marker of the same range.
     fn goes_on_with(&self, marker: &SnapshotMarker) -> bool {
@@ -112,7 +112,7 @@ impl Passive {
         if range.end <= self.last {
             return Err(Violation::OldMarker);
         }
-        self.snapshot = Some(Announced {
+        self.snapshot = Some(AnnouncedSnapshot {
             range,
             ack,
             historical: marker.flags.contains(MarkerFlags::HISTORY),
@@ -124,8 +124,8 @@ impl Passive {
     ///
     /// # Errors
     /// The seqno is out of order or outside of the snapshot; nothing changed.
-    pub(crate) fn change(&mut self, seqno: Seqno) -> Result<Took, Violation> {
-        let Some(Announced { range, ack, .. }) = self.snapshot else {
+    pub(crate) fn change(&mut self, seqno: Seqno) -> Result<SnapshotProgress, Violation> {
+        let Some(AnnouncedSnapshot { range, ack, .. }) = self.snapshot else {
             return Err(Violation::OutsideSnapshot);
         };
         if seqno <= self.last {
@@ -136,10 +136,10 @@ impl Passive {
         }
         self.last = seqno;
         if seqno < range.end {
-            return Ok(Took::Within);
+            return Ok(SnapshotProgress::Within);
         }
         self.snapshot = None;
-        Ok(Took::End { ack })
+        Ok(SnapshotProgress::End { ack })
     }
 }
 
@@ -164,11 +164,17 @@ mod tests {
         let mut stream = Passive::new(Seqno(4));
         let memory = MarkerFlags::MEMORY;
         assert_eq!(stream.marker(&marker(4, 7, memory)), Ok(()));
-        assert_eq!(stream.change(Seqno(5)), Ok(Took::Within));
-        assert_eq!(stream.change(Seqno(7)), Ok(Took::End { ack: false }));
+        assert_eq!(stream.change(Seqno(5)), Ok(SnapshotProgress::Within));
+        assert_eq!(
+            stream.change(Seqno(7)),
+            Ok(SnapshotProgress::End { ack: false })
+        );
         let acked = memory.with(MarkerFlags::ACK);
         assert_eq!(stream.marker(&marker(8, 8, acked)), Ok(()));
-        assert_eq!(stream.change(Seqno(8)), Ok(Took::End { ack: true }));
+        assert_eq!(
+            stream.change(Seqno(8)),
+            Ok(SnapshotProgress::End { ack: true })
+        );
         assert_eq!(stream, Passive::new(Seqno(8)));
     }
 
@@ -179,7 +185,7 @@ mod tests {
         let past = MarkerFlags::DISK.with(MarkerFlags::HISTORY);
         let mut stream = Passive::new(Seqno(0));
         assert_eq!(stream.marker(&marker(0, 9, disk)), Ok(()));
-        assert_eq!(stream.change(Seqno(2)), Ok(Took::Within));
+        assert_eq!(stream.change(Seqno(2)), Ok(SnapshotProgress::Within));
         for (start, end, flags) in [(0, 9, disk), (0, 8, past), (0, 10, past), (3, 9, past)] {
             let refused = stream.marker(&marker(start, end, flags));
             assert_eq!(refused, Err(Violation::MarkerInSnapshot));
@@ -189,8 +195,11 @@ mod tests {
         let again = stream.marker(&marker(0, 9, past));
         assert_eq!(again, Err(Violation::MarkerInSnapshot), "once");
         assert_eq!(stream.change(Seqno(2)), Err(Violation::OutOfOrder));
-        assert_eq!(stream.change(Seqno(5)), Ok(Took::Within));
-        assert_eq!(stream.change(Seqno(9)), Ok(Took::End { ack: true }));
+        assert_eq!(stream.change(Seqno(5)), Ok(SnapshotProgress::Within));
+        assert_eq!(
+            stream.change(Seqno(9)),
+            Ok(SnapshotProgress::End { ack: true })
+        );
         assert!(stream.is_between_snapshots());
     }
 

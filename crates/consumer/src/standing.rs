@@ -22,7 +22,7 @@ pub enum Unusable {
 
 /// Settings of stream requests.
 #[derive(Clone, Copy, Debug)]
-pub struct StreamWishes {
+pub struct StandingOptions {
     /// Flags of the requests.
     pub flags: StreamFlags,
     /// Interval before a stream that was refused or ended is requested again.
@@ -32,7 +32,7 @@ pub struct StreamWishes {
     pub poll: Option<Duration>,
 }
 
-impl Default for StreamWishes {
+impl Default for StandingOptions {
     fn default() -> Self {
         let retry = Duration::from_secs(1);
         Self {
@@ -46,7 +46,7 @@ impl Default for StreamWishes {
 /// One stream for each vBucket of a bucket that follows.
 pub struct StandingStreams<T> {
     intake: Intake<T>,
-    wishes: StreamWishes,
+    wishes: StandingOptions,
     /// For each vBucket, the earliest time of the next request if it has no stream.
     ask_from_ns: Vec<u64>,
     /// Earliest time at which any stream may have to be requested.
@@ -56,7 +56,7 @@ pub struct StandingStreams<T> {
 
 impl<T: Deref<Target: Target>> StandingStreams<T> {
     /// Creates it without streams.
-    pub fn new(intake: Intake<T>, wishes: StreamWishes, now_ns: u64) -> Self {
+    pub fn new(intake: Intake<T>, wishes: StandingOptions, now_ns: u64) -> Self {
         let vbuckets = usize::from(intake.target().vbuckets());
         Self {
             intake,

@@ -24,4 +24,4 @@ pub use confirmations::{
 pub use gate::{Gate, PeerId, history_term, history_uuid};
 pub use gated::Gated;
 pub use state::CopyState;
-pub use steps::{Around, Steps, Unfinished, node_name, vb_of};
+pub use steps::{NodeServices, Steps, Unfinished, node_name, vb_of};

@@ -78,7 +78,7 @@ enum Forbidden {
 }
 
 /// Services of the node for steps.
-pub trait Around {
+pub trait NodeServices {
     /// Returns a random number.
     fn random_u64(&self) -> u64;
 
@@ -101,7 +101,7 @@ pub struct Steps<'a, S> {
     /// Failed nodes: durable writes do not count them.
     pub failed: &'a BTreeSet<NodeId>,
     /// Services of the node.
-    pub around: &'a dyn Around,
+    pub services: &'a dyn NodeServices,
 }
 
 impl<S: KvStore> Steps<'_, S> {
@@ -124,7 +124,7 @@ impl<S: KvStore> Steps<'_, S> {
     }
 
     fn random_uuid(&self) -> VbUuid {
-        VbUuid((self.around.random_u64() >> 16).max(1))
+        VbUuid((self.services.random_u64() >> 16).max(1))
     }
 
     /// Continues a step; returns whether it has ended. A step that does not finish in time is requested again.
@@ -171,7 +171,7 @@ impl<S: KvStore> Steps<'_, S> {
             // While a copy is rolled back, its vBucket is not found.
             Step::Create { .. } if self.copies.state(vb).is_some() => Forbidden::Failed,
             Step::Create { term, .. } => {
-                let uuid = history_uuid(0, self.around.random_u64());
+                let uuid = history_uuid(0, self.services.random_u64());
                 let bucket = &self.copies.bucket;
                 let made = bucket.set_vbucket(vb, VbState::Replica, None, uuid);
                 made.map_or(Forbidden::Failed, |()| Forbidden::At(term))
@@ -263,7 +263,7 @@ impl<S: KvStore> Steps<'_, S> {
         if let Err(error) = &set {
             tracing::warn!(%error, vb = vb.0, "a copy could not be changed");
         }
-        self.around.changed();
+        self.services.changed();
         set.is_ok()
     }
 
@@ -273,7 +273,7 @@ impl<S: KvStore> Steps<'_, S> {
         };
         self.stop(vb, &state);
         self.be_replica(vb);
-        let uuid = history_uuid(term, self.around.random_u64());
+        let uuid = history_uuid(term, self.services.random_u64());
         let text = self.chains(&topology);
         let set = self.set_active(vb, uuid, &text);
         if set {
@@ -301,7 +301,7 @@ impl<S: KvStore> Steps<'_, S> {
         let Some(state) = self.copies.state(vb) else {
             return true;
         };
-        if !self.around.connect(from) {
+        if !self.services.connect(from) {
             // The old stream has ended: the step is requested again.
             let follows = None;
             self.copies
@@ -364,7 +364,7 @@ impl<S: KvStore> Steps<'_, S> {
 
     fn turn(&self, vb: VbId, node: Option<NodeId>) {
         if let Some(node) = node {
-            self.around.turn(node, vb);
+            self.services.turn(node, vb);
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{key, set, vbucket};
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use engine::VBucket;
-use engine::dcp::{ClaimedPosition, Event, Filled, Stream, StreamAsk, StreamOptions};
+use engine::dcp::{ClaimedPosition, Event, FillResult, Stream, StreamAsk, StreamOptions};
 use model::Seqno;
 
 const NAME: &str = "bench";
@@ -51,7 +51,7 @@ fn drain((mut vbucket, mut stream): (VBucket, Stream)) -> (VBucket, Stream, u64)
         }
         let (filled, garbage) = stream.fill(&mut vbucket, NAME);
         drop(garbage);
-        if !matches!(filled, Filled::Ready | Filled::Latest) {
+        if !matches!(filled, FillResult::Ready | FillResult::Latest) {
             return (vbucket, stream, seen);
         }
     }

@@ -41,9 +41,9 @@ pub use durability::{Decided, Decision, Requirement};
 pub use error::OpError;
 pub use mutated::{CounterResult, Mutated};
 pub use types::{
-    Arithmetic, Concat, ConcatPlace, DocumentPart, Exchange, FetchKey, Got, GotMeta, HistoryPoint,
-    KeyFilter, MemoryDelta, ObserveSeqno, ObserveState, Observed, Outbox, Outcome, ScanProgress,
-    StoreMode, StoredKeys, VbConfig, WithMeta, Write,
+    Arithmetic, Concat, ConcatPlace, DocumentPart, Exchange, FetchKey, GetResult, GotMeta,
+    HistoryPoint, KeyFilter, MemoryDelta, ObserveSeqno, ObserveState, Observed, Outbox, Outcome,
+    ScanProgress, StoreMode, StoredKeys, VbConfig, WithMeta, Write,
 };
 pub use vbucket::{
     Applied, DurabilityChain, DurabilityStats, HashStats, Restored, VBucket, VbStats,

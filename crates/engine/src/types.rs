@@ -148,7 +148,7 @@ impl Eq for StoredKeys {}
 
 /// A document as a reader sees it.
 #[derive(Clone, Debug)]
-pub struct Got {
+pub struct GetResult {
     /// The document, shared with the vBucket.
     pub document: Document,
     /// CAS to show. For the client that has just locked the document: the lock's CAS. For others:

@@ -29,12 +29,12 @@ pub struct Etcd {
 }
 
 struct QueuedRequest {
-    to: To,
+    to: AnswerTarget,
     request: Request,
 }
 
 /// Target of an answer.
-enum To {
+enum AnswerTarget {
     Answers(RequestId),
     Asked(SyncSender<AnswerResult>),
 }
@@ -69,7 +69,7 @@ impl Etcd {
     /// Sends a request; never blocks. It gets one answer, a watch gets answers until one ends it. A watch
     /// ends an open watch of the same prefix.
     pub fn request(&self, id: RequestId, request: Request) {
-        self.send(To::Answers(id), request);
+        self.send(AnswerTarget::Answers(id), request);
     }
 
     /// Waits for the answer to a request other than a watch.
@@ -78,7 +78,7 @@ impl Etcd {
     /// The reason why there is no answer in time.
     pub fn ask(&self, request: Request, patience: Duration) -> AnswerResult {
         let (answer, answered) = sync_channel(1);
-        self.send(To::Asked(answer), request);
+        self.send(AnswerTarget::Asked(answer), request);
         answered.recv_timeout(patience).unwrap_or_else(|_| {
             let sentence = format!("etcd does not answer within {} s", patience.as_secs());
             Err(Problem::new(ProblemKind::Unreachable, sentence))
@@ -93,7 +93,7 @@ impl Etcd {
         self.members.renew(options)
     }
 
-    fn send(&self, to: To, request: Request) {
+    fn send(&self, to: AnswerTarget, request: Request) {
         let command = QueuedRequest { to, request };
         let commands = self.commands.as_ref().expect("it ends by being dropped");
         let sent = commands.send(command);
@@ -130,7 +130,7 @@ impl Work {
         while let Some(QueuedRequest { to, request }) = inbox.recv().await {
             let call = Call::of(&request);
             match (to, request) {
-                (To::Answers(id), Request::Watch { prefix, from }) => {
+                (AnswerTarget::Answers(id), Request::Watch { prefix, from }) => {
                     self.watches.open(id, &prefix, from, call);
                 }
                 (to, request) => self.begin(to, request, call),
@@ -138,7 +138,7 @@ impl Work {
         }
     }
 
-    fn begin(&self, to: To, request: Request, call: Call) {
+    fn begin(&self, to: AnswerTarget, request: Request, call: Call) {
         let watches = Arc::clone(&self.watches);
         let room = Arc::clone(&self.room).try_acquire_owned();
         let (Ok(room), false) = (room, matches!(request, Request::Watch { .. })) else {
@@ -167,11 +167,11 @@ impl Work {
 }
 
 impl Watches {
-    fn answer(&self, to: To, answer: AnswerResult) {
+    fn answer(&self, to: AnswerTarget, answer: AnswerResult) {
         match to {
-            To::Answers(id) => self.answer_to(id, answer),
+            AnswerTarget::Answers(id) => self.answer_to(id, answer),
             // The caller may have stopped waiting.
-            To::Asked(asked) => drop(asked.try_send(answer)),
+            AnswerTarget::Asked(asked) => drop(asked.try_send(answer)),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cluster::agreed::{ClusterId, Named, name_key};
+use cluster::agreed::{ClusterId, ClusterName, name_key};
 use cluster::coord::{Answer, Range, Request};
 
 use crate::etcd::Etcd;
@@ -33,7 +33,7 @@ pub fn find(etcd: &Etcd, name: &str) -> Result<ClusterId, String> {
             "etcd holds no cluster named {name} ({others}); {how}"
         ));
     };
-    let read: Option<Named> = serde_json::from_str(&entry.value).ok();
+    let read: Option<ClusterName> = serde_json::from_str(&entry.value).ok();
     let uuid = read.and_then(|entry| u128::from_str_radix(&entry.uuid, 16).ok());
     uuid.map(ClusterId)
         .ok_or_else(|| format!("{key} in etcd is not what this version writes"))

@@ -18,7 +18,7 @@ use futures_util::StreamExt;
 use identity::{AuthenticatedUser, LoginTurn};
 use tokio::time;
 
-use super::answers::{self, Handled};
+use super::answers::{self, HandlerResult};
 use super::audited;
 use super::peer::{OnBehalf, Peer};
 use super::permits;
@@ -45,7 +45,7 @@ pub(super) async fn require_credentials(
     parameters: Result<RawPathParams, RawPathParamsRejection>,
     mut request: Request,
     next: Next,
-) -> Handled {
+) -> HandlerResult {
     let user = admit(&state, &peer, &mut request).await?;
     // A path without a route does not exist, for all users.
     if let Some(path) = request.extensions().get::<MatchedPath>() {
@@ -66,7 +66,7 @@ pub(super) async fn require_user(
     peer: Peer,
     mut request: Request,
     next: Next,
-) -> Handled {
+) -> HandlerResult {
     admit(&state, &peer, &mut request).await?;
     Ok(next.run(request).await)
 }
@@ -227,7 +227,7 @@ pub(super) async fn limit_body(
     State(state): State<HttpState>,
     request: Request,
     next: Next,
-) -> Handled {
+) -> HandlerResult {
     let (parts, body, held) = take_body(&state, request).await?;
     let response = next.run(Request::from_parts(parts, body.into())).await;
     drop(held);

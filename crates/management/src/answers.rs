@@ -16,7 +16,7 @@ use super::form::FieldErrors;
 use super::host::requested_host;
 
 /// The answer to a request, or its refusal.
-pub(super) type Handled = Result<Response, Response>;
+pub(super) type HandlerResult = Result<Response, Response>;
 
 /// Longest text of a refusal that is passed on, bytes.
 const TEXT_BYTES_MAX: usize = 4096;

@@ -13,7 +13,7 @@ use axum::response::Response;
 use axum::routing::get;
 use serde_json::{Value, json};
 
-use super::answers::{self, Handled};
+use super::answers::{self, HandlerResult};
 use super::form::{FieldErrors, fields, flag};
 use super::state::HttpState;
 
@@ -79,7 +79,7 @@ fn disabled(settings: &Settings) -> BTreeSet<u32> {
         .collect()
 }
 
-async fn change(State(state): State<HttpState>, body: Bytes) -> Handled {
+async fn change(State(state): State<HttpState>, body: Bytes) -> HandlerResult {
     let view = Arc::clone(&state.view);
     let done = state.audit_turn.run(move || {
         let mut wrong = FieldErrors::new();

@@ -11,7 +11,7 @@ use axum::routing::{get, post};
 use registry::{AutoCompaction, CompactionHours, FragmentationLimit};
 use serde_json::{Value, json};
 
-use crate::answers::{self, Handled};
+use crate::answers::{self, HandlerResult};
 use crate::form::{Form, fields};
 use crate::node_settings;
 use crate::state::HttpState;
@@ -54,7 +54,7 @@ async fn current(State(state): State<HttpState>) -> Response {
     }))
 }
 
-async fn set(State(state): State<HttpState>, body: Bytes) -> Handled {
+async fn set(State(state): State<HttpState>, body: Bytes) -> HandlerResult {
     let mut form = Form::new(&body);
     let known = |name: &str| READ.contains(&name) || PASSED_OVER.contains(&name);
     for (name, _) in fields(&body).filter(|(name, _)| !known(base(name))) {

@@ -8,13 +8,13 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use serde_json::json;
 
-use super::answers::{self, Handled};
+use super::answers::{self, HandlerResult};
 use super::bucket_form::{read_new, read_update};
 use crate::state::HttpState;
 use crate::view::{BucketChange, BucketsError, NodeView};
 
 /// `POST /pools/default/buckets`
-pub(super) async fn create(State(state): State<HttpState>, body: Bytes) -> Handled {
+pub(super) async fn create(State(state): State<HttpState>, body: Bytes) -> HandlerResult {
     let make = move |view: &dyn NodeView| {
         let settings = read_new(&body).map_err(BucketsError::Invalid)?;
         view.change_buckets(BucketChange::Make(settings))
@@ -28,7 +28,7 @@ pub(super) async fn update(
     State(state): State<HttpState>,
     Path(name): Path<String>,
     body: Bytes,
-) -> Handled {
+) -> HandlerResult {
     run(state, move |view| {
         view.change_settings(&name, &|now| {
             read_update(&body, now).map_err(BucketsError::Invalid)
@@ -38,16 +38,22 @@ pub(super) async fn update(
 }
 
 /// `DELETE /pools/default/buckets/B`
-pub(super) async fn remove(State(state): State<HttpState>, Path(name): Path<String>) -> Handled {
+pub(super) async fn remove(
+    State(state): State<HttpState>,
+    Path(name): Path<String>,
+) -> HandlerResult {
     change(state, BucketChange::Drop(name)).await
 }
 
 /// `POST /pools/default/buckets/B/controller/doFlush`
-pub(super) async fn flush(State(state): State<HttpState>, Path(name): Path<String>) -> Handled {
+pub(super) async fn flush(
+    State(state): State<HttpState>,
+    Path(name): Path<String>,
+) -> HandlerResult {
     change(state, BucketChange::Flush(name)).await
 }
 
-pub(super) async fn change(state: HttpState, change: BucketChange) -> Handled {
+pub(super) async fn change(state: HttpState, change: BucketChange) -> HandlerResult {
     run(state, move |view| view.change_buckets(change)).await
 }
 
@@ -55,7 +61,7 @@ pub(super) async fn change(state: HttpState, change: BucketChange) -> Handled {
 async fn run(
     state: HttpState,
     change: impl FnOnce(&dyn NodeView) -> Result<(), BucketsError> + Send + 'static,
-) -> Handled {
+) -> HandlerResult {
     let view = Arc::clone(&state.view);
     let done = state.bucket_turn.run(move || change(&*view));
     let Err(error) = done.await.unwrap_or(Err(BucketsError::Stopping)) else {

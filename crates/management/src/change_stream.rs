@@ -27,10 +27,10 @@ use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{self, Instant};
 
-use super::answers::{self, Handled};
+use super::answers::{self, HandlerResult};
 use crate::closing::stopped;
 use crate::feed::{
-    ChangeSelection, Feed, FeedEvent, FeedTurn, NoFeed, Start, Telling, TellingPart,
+    ChangeSelection, Feed, FeedEvent, FeedTurn, NoFeed, RemainingText, Start, TextPart,
 };
 use crate::state::HttpState;
 use changes::{Shown, void_after};
@@ -64,7 +64,7 @@ pub(super) struct StreamQuery {
 struct Events {
     feed: Feed,
     /// The rest of the last change, if its value is large.
-    telling: Option<Telling>,
+    remaining: Option<RemainingText>,
     closing: watch::Receiver<bool>,
     /// Time when the last position was sent; `None` before the first one.
     named_at: Option<Instant>,
@@ -82,7 +82,7 @@ pub(super) async fn open(
     Path(bucket): Path<String>,
     Query(options): Query<StreamQuery>,
     headers: HeaderMap,
-) -> Handled {
+) -> HandlerResult {
     let selection = parse_selection(&headers, options);
     let selection =
         selection.map_err(|reason| answers::refusal(StatusCode::BAD_REQUEST, &reason))?;
@@ -96,7 +96,7 @@ pub(super) async fn open(
         .map_err(refused)?;
     let events = Events {
         feed,
-        telling: None,
+        remaining: None,
         closing: state.closing.clone(),
         named_at: None,
         unnamed: true,
@@ -195,8 +195,8 @@ impl Events {
     /// Returns the next piece of text. The caller asks for it only after it wrote the previous one.
     async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
         let bell = self.feed.bell();
-        if let Some(telling) = self.telling.take() {
-            return self.go_on(telling);
+        if let Some(remaining) = self.remaining.take() {
+            return self.go_on(remaining);
         }
         while !self.over && !*self.closing.borrow() {
             if let Reservation::Wait { retry, .. } = self.feed.reserve() {
@@ -234,18 +234,18 @@ impl Events {
     }
 
     /// Returns the next part of a large value.
-    fn go_on(mut self, mut telling: Telling) -> Option<(Result<Bytes, Infallible>, Self)> {
+    fn go_on(mut self, mut remaining: RemainingText) -> Option<(Result<Bytes, Infallible>, Self)> {
         let mut text = Vec::new();
-        match telling.part(self.feed.mono_ns(), &mut text) {
-            TellingPart::More => self.telling = Some(telling),
-            TellingPart::Last => {}
-            TellingPart::Gone => return None,
+        match remaining.part(self.feed.mono_ns(), &mut text) {
+            TextPart::More => self.remaining = Some(remaining),
+            TextPart::Last => {}
+            TextPart::Gone => return None,
         }
         self.sent_at = Instant::now();
         Some((Ok(text.into()), self))
     }
 
-    /// Runs one turn of the feed and returns its text. If it ends within a change, `telling` holds the rest.
+    /// Runs one turn of the feed and returns its text. If it ends within a change, `remaining` holds the rest.
     fn turn(&mut self) -> (Vec<u8>, FeedTurn) {
         let (mut text, mut last, mut told) = (Vec::new(), 0, false);
         let mut large = None;
@@ -258,7 +258,7 @@ impl Events {
         });
         if let Some((shown, tail)) = large {
             let loan = self.feed.take_large();
-            self.telling = loan.map(|loan| Telling::new(loan, shown, tail));
+            self.remaining = loan.map(|loan| RemainingText::new(loan, shown, tail));
         }
         self.unnamed |= told;
         let due = |at: Instant| at.elapsed() >= ID_INTERVAL;

@@ -7,7 +7,7 @@ use axum::response::Response;
 use identity::AuthenticatedUser;
 use serde_json::{Map, Value, json};
 
-use super::answers::{self, Handled};
+use super::answers::{self, HandlerResult};
 use crate::permission::Permission;
 use crate::state::HttpState;
 
@@ -19,7 +19,7 @@ pub(super) async fn check(
     State(state): State<HttpState>,
     Extension(user): Extension<AuthenticatedUser>,
     body: String,
-) -> Handled {
+) -> HandlerResult {
     let texts = body.split(',').map(str::trim);
     let mut given = Map::new();
     let mut malformed = Vec::new();

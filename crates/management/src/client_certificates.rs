@@ -12,7 +12,7 @@ use identity::{CertificateSettings, CertificateState, NamePath, NameRule};
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
-use super::answers::{self, Handled};
+use super::answers::{self, HandlerResult};
 use super::form::FieldErrors;
 use super::node_settings;
 use crate::state::HttpState;
@@ -32,7 +32,7 @@ async fn show(State(state): State<HttpState>) -> Response {
     answers::ok(&json!(state.view.identity().certificates()))
 }
 
-async fn change(State(state): State<HttpState>, body: Bytes) -> Handled {
+async fn change(State(state): State<HttpState>, body: Bytes) -> HandlerResult {
     let mut wrong = FieldErrors::new();
     let settings = read(&body, &mut wrong);
     if let Some(refused) = answers::wrong_fields(&wrong) {

@@ -14,7 +14,7 @@ use registry::collections::{CollectionsError, management_ttl, to_management_json
 use serde::Deserialize;
 use serde_json::json;
 
-use super::answers::{self, Handled, field_refusal};
+use super::answers::{self, HandlerResult, field_refusal};
 use super::form::{field, flag};
 use crate::state::HttpState;
 
@@ -40,7 +40,7 @@ async fn list(
     State(state): State<HttpState>,
     Extension(user): Extension<AuthenticatedUser>,
     Path(bucket): Path<String>,
-) -> Handled {
+) -> HandlerResult {
     let manifest = state.view.manifest(&bucket);
     let manifest = manifest.ok_or_else(answers::not_found)?;
     let sees = |scope: &str, collection: Option<&str>| user.access.sees(&bucket, scope, collection);
@@ -54,7 +54,7 @@ async fn change(
     uri: &Uri,
     bucket: String,
     edit: impl Fn(&Manifest) -> Result<Manifest, ManifestError> + Send + 'static,
-) -> Handled {
+) -> HandlerResult {
     let view = Arc::clone(&state.view);
     let changed = state
         .manifest_turn
@@ -97,7 +97,7 @@ async fn create_scope(
     Path(bucket): Path<String>,
     uri: Uri,
     body: Bytes,
-) -> Handled {
+) -> HandlerResult {
     let name = field(&body, "name").ok_or_else(no_name)?;
     change(state, &uri, bucket, move |now| now.with_scope(&name)).await
 }
@@ -116,7 +116,7 @@ async fn replace(
     Query(validity): Query<Validity>,
     uri: Uri,
     body: Bytes,
-) -> Handled {
+) -> HandlerResult {
     let valid_on = validity.valid_on_uid.map(|uid| hex(&uid)).transpose();
     let valid_on = valid_on.map_err(|text| answers::wrong_field("valid_on_uid", text))?;
     let wanted = wanted_of_json(&body);
@@ -150,7 +150,7 @@ async fn drop_scope(
     State(state): State<HttpState>,
     Path((bucket, scope)): Path<(String, String)>,
     uri: Uri,
-) -> Handled {
+) -> HandlerResult {
     change(state, &uri, bucket, move |now| now.without_scope(&scope)).await
 }
 
@@ -159,7 +159,7 @@ async fn create_collection(
     Path((bucket, scope)): Path<(String, String)>,
     uri: Uri,
     body: Bytes,
-) -> Handled {
+) -> HandlerResult {
     let name = field(&body, "name").ok_or_else(no_name)?;
     let mut settings = new_collection(&state, &bucket);
     read_settings(&body, &mut settings).map_err(wrong_setting)?;
@@ -171,7 +171,7 @@ async fn drop_collection(
     State(state): State<HttpState>,
     Path((bucket, scope, name)): Path<(String, String, String)>,
     uri: Uri,
-) -> Handled {
+) -> HandlerResult {
     let edit = move |now: &Manifest| now.without_collection(&scope, &name);
     change(state, &uri, bucket, edit).await
 }
@@ -181,7 +181,7 @@ async fn change_collection(
     Path((bucket, scope, name)): Path<(String, String, String)>,
     uri: Uri,
     body: Bytes,
-) -> Handled {
+) -> HandlerResult {
     read_settings(&body, &mut CollectionSettings::default()).map_err(wrong_setting)?;
     let edit = move |now: &Manifest| {
         now.with_settings(&scope, &name, |settings| {
@@ -196,7 +196,7 @@ async fn change_collection(
 async fn ensure_manifest(
     State(state): State<HttpState>,
     Path((bucket, uid)): Path<(String, String)>,
-) -> Handled {
+) -> HandlerResult {
     let manifest = state.view.manifest(&bucket);
     let manifest = manifest.ok_or_else(answers::not_found)?;
     let uid = hex(&uid).map_err(|text| answers::wrong_field("_", text))?;

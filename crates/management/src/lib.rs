@@ -26,7 +26,7 @@ mod documents;
 mod feed;
 mod figures;
 mod form;
-mod hand_on;
+mod forwarding;
 mod host;
 mod listener;
 mod monitoring;

@@ -13,7 +13,7 @@ use axum::routing::get;
 use registry::cluster_map::percent_encode;
 use serde_json::{Value, json};
 
-use super::answers::{self, Handled};
+use super::answers::{self, HandlerResult};
 use super::figures;
 use super::streaming::STREAMS_MAX;
 use super::tools::only;
@@ -45,7 +45,7 @@ pub(super) async fn count(
     next.run(request).await
 }
 
-async fn bucket_stats(State(state): State<HttpState>, Path(bucket): Path<String>) -> Handled {
+async fn bucket_stats(State(state): State<HttpState>, Path(bucket): Path<String>) -> HandlerResult {
     let value = samples(&state, &bucket).ok_or_else(answers::not_found)?;
     Ok(answers::ok(&value))
 }
@@ -66,7 +66,7 @@ async fn one_sample(
     State(state): State<HttpState>,
     Path((bucket, name)): Path<(String, String)>,
     headers: HeaderMap,
-) -> Handled {
+) -> HandlerResult {
     let mut all = samples(&state, &bucket).ok_or_else(answers::not_found)?;
     let op = &mut all["op"];
     let mut samples = op["samples"].take();
@@ -101,7 +101,7 @@ async fn nodes(
     State(state): State<HttpState>,
     Path(bucket): Path<String>,
     headers: HeaderMap,
-) -> Handled {
+) -> HandlerResult {
     state.view.bucket(&bucket).ok_or_else(answers::not_found)?;
     let (port, path) = (state.view.node().ports.http, percent_encode(&bucket));
     let uri = format!("/pools/default/buckets/{path}/nodes/$HOST%3A{port}");
@@ -118,7 +118,7 @@ async fn nodes(
 async fn node_stats(
     state: State<HttpState>,
     Path((bucket, _node)): Path<(String, String)>,
-) -> Handled {
+) -> HandlerResult {
     bucket_stats(state, Path(bucket)).await
 }
 

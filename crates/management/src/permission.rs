@@ -7,7 +7,7 @@ use identity::{Access, Privilege};
 
 /// Subject of a permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Within<'a> {
+enum PermissionSubject<'a> {
     Node,
     Part {
         bucket: &'a str,
@@ -34,7 +34,7 @@ enum RequiredPrivilege {
 /// A permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Permission<'a> {
-    within: Within<'a>,
+    within: PermissionSubject<'a>,
     needs: RequiredPrivilege,
 }
 
@@ -49,8 +49,8 @@ impl<'a> Permission<'a> {
             object => object.strip_prefix('.')?,
         };
         let needs = match within {
-            Within::Node => on_node(object, operation),
-            Within::Part { .. } => on_bucket(object, operation),
+            PermissionSubject::Node => on_node(object, operation),
+            PermissionSubject::Part { .. } => on_bucket(object, operation),
         };
         Some(Self { within, needs })
     }
@@ -58,14 +58,14 @@ impl<'a> Permission<'a> {
     /// Returns the bucket of the subject.
     pub(super) fn bucket(&self) -> Option<&'a str> {
         match self.within {
-            Within::Node => None,
-            Within::Part { bucket, .. } => Some(bucket),
+            PermissionSubject::Node => None,
+            PermissionSubject::Part { bucket, .. } => Some(bucket),
         }
     }
 
     /// Returns the same permission for another bucket.
     pub(super) fn of_bucket(mut self, name: &'a str) -> Self {
-        if let Within::Part { bucket, .. } = &mut self.within {
+        if let PermissionSubject::Part { bucket, .. } = &mut self.within {
             *bucket = name;
         }
         self
@@ -78,16 +78,16 @@ impl<'a> Permission<'a> {
         }
         match (self.needs, self.within) {
             (RequiredPrivilege::Everything, _) => false,
-            (RequiredPrivilege::Presence, Within::Node) => true,
-            (RequiredPrivilege::Presence, Within::Part { bucket, .. }) => {
+            (RequiredPrivilege::Presence, PermissionSubject::Node) => true,
+            (RequiredPrivilege::Presence, PermissionSubject::Part { bucket, .. }) => {
                 !access.within_bucket(bucket).is_empty()
             }
-            (RequiredPrivilege::Anywhere(one), Within::Part { bucket, .. }) => {
+            (RequiredPrivilege::Anywhere(one), PermissionSubject::Part { bucket, .. }) => {
                 access.within_bucket(bucket).has(one)
             }
             (
                 RequiredPrivilege::Privilege(one),
-                Within::Part {
+                PermissionSubject::Part {
                     bucket,
                     scope,
                     collection,
@@ -100,14 +100,14 @@ impl<'a> Permission<'a> {
                 RequiredPrivilege::Node(one)
                 | RequiredPrivilege::Privilege(one)
                 | RequiredPrivilege::Anywhere(one),
-                Within::Node | Within::Part { .. },
+                PermissionSubject::Node | PermissionSubject::Part { .. },
             ) => access.node().has(one),
         }
     }
 }
 
 /// Splits off the subject: the text after `cluster`, up to the object.
-fn within(text: &str) -> Option<(Within<'_>, &str)> {
+fn within(text: &str) -> Option<(PermissionSubject<'_>, &str)> {
     for (word, parts_max) in [(".bucket[", 1), (".scope[", 2), (".collection[", 3)] {
         let Some((names, rest)) = text
             .strip_prefix(word)
@@ -116,14 +116,14 @@ fn within(text: &str) -> Option<(Within<'_>, &str)> {
             continue;
         };
         let mut parts = names.splitn(parts_max, ':');
-        let within = Within::Part {
+        let within = PermissionSubject::Part {
             bucket: parts.next().filter(|name| !name.is_empty())?,
             scope: parts.next(),
             collection: parts.next(),
         };
         return Some((within, rest));
     }
-    Some((Within::Node, text))
+    Some((PermissionSubject::Node, text))
 }
 
 fn on_node(object: &str, operation: &str) -> RequiredPrivilege {

@@ -13,7 +13,7 @@ use identity::{Directory, Grant, UserRecord};
 use registry::{ClusterSettings, StandIn};
 use serde_json::{Value, json};
 
-use super::answers::{self, Handled};
+use super::answers::{self, HandlerResult};
 use super::form::{FieldErrors, field, refuse_unknown};
 use super::node_settings;
 use super::rbac::{check_name, check_password};
@@ -75,7 +75,7 @@ pub(super) fn read_services(
     asked
 }
 
-async fn services(State(state): State<HttpState>, body: Bytes) -> Handled {
+async fn services(State(state): State<HttpState>, body: Bytes) -> HandlerResult {
     let may = may_stand_in(&*state.view);
     let mut wrong = FieldErrors::new();
     let asked = read_services(&body, may, &mut wrong);
@@ -143,7 +143,7 @@ pub(super) fn check_new(body: &[u8], wrong: &mut FieldErrors) {
 ///
 /// # Errors
 /// Another request did so first, or the disk failed; then the node is still open.
-pub(super) async fn close(state: &HttpState, body: &[u8]) -> Handled {
+pub(super) async fn close(state: &HttpState, body: &[u8]) -> HandlerResult {
     let name = field(body, "username").unwrap_or_default();
     let password = field(body, "password").unwrap_or_default();
     if password == KNOWN_PASSWORD {

@@ -12,15 +12,15 @@ use identity::AuthenticatedUser;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::answers::Handled;
+use super::answers::HandlerResult;
 use super::peer::Peer;
 use super::state::HttpState;
 use super::view::NodeView;
 use super::visible::{visible, visible_buckets};
 use super::{
     access, answers, audit_settings, audited, auto_compaction, buckets, certificate, change_stream,
-    check_permissions, client_certificates, clustered, collections, documents, hand_on, monitoring,
-    origin, provision, rbac, setup, streaming, tools,
+    check_permissions, client_certificates, clustered, collections, documents, forwarding,
+    monitoring, origin, provision, rbac, setup, streaming, tools,
 };
 
 /// Builds all routes. Without credentials only the probes answer, `/pools` in brief, and the certificate. Open streams
@@ -67,7 +67,7 @@ pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router
         ))
         .layer(middleware::from_fn_with_state(
             state.clone(),
-            hand_on::to_active,
+            forwarding::to_active,
         ))
         .layer(middleware::map_response(answers::refusals_in_json))
         .layer(middleware::from_fn_with_state(
@@ -160,7 +160,7 @@ async fn root(State(state): State<HttpState>) -> Response {
 }
 
 /// Answers `/pools`: briefly without credentials; wrong credentials are refused.
-async fn pools(State(state): State<HttpState>, peer: Peer, headers: HeaderMap) -> Handled {
+async fn pools(State(state): State<HttpState>, peer: Peer, headers: HeaderMap) -> HandlerResult {
     if peer.user.is_none() && !headers.contains_key(AUTHORIZATION) {
         return Ok(setup::hello(&*state.view));
     }
@@ -215,7 +215,7 @@ async fn bucket_config(
     State(state): State<HttpState>,
     Path(name): Path<String>,
     headers: HeaderMap,
-) -> Handled {
+) -> HandlerResult {
     let config = state.view.bucket_config(&name);
     let config = config.ok_or_else(answers::not_found)?;
     Ok(answers::localized(&config, &headers))
@@ -247,13 +247,16 @@ async fn bucket(
     State(state): State<HttpState>,
     Path(name): Path<String>,
     headers: HeaderMap,
-) -> Handled {
+) -> HandlerResult {
     let value = describe(&state, &name).ok_or_else(answers::not_found)?;
     Ok(answers::localized(&value, &headers))
 }
 
 /// Returns no design documents: there are no views.
-async fn design_documents(State(state): State<HttpState>, Path(name): Path<String>) -> Handled {
+async fn design_documents(
+    State(state): State<HttpState>,
+    Path(name): Path<String>,
+) -> HandlerResult {
     state.view.manifest(&name).ok_or_else(answers::not_found)?;
     Ok(answers::ok(&json!({ "rows": [] })))
 }

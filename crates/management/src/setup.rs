@@ -16,7 +16,7 @@ use registry::cluster_map::AlternateAddress;
 use registry::{StandIn, is_host};
 use serde_json::json;
 
-use super::answers::{self, Handled};
+use super::answers::{self, HandlerResult};
 use super::bucket_form::QUOTA_MIB_MAX;
 use super::form::{FieldErrors, field, fields, flag, refuse_unknown};
 use super::{node_settings, provision};
@@ -74,7 +74,7 @@ pub(super) fn hello(view: &dyn NodeView) -> Response {
 }
 
 /// `POST /pools/default`: sets the name and the quota of a cluster.
-pub(super) async fn cluster(State(state): State<HttpState>, body: Bytes) -> Handled {
+pub(super) async fn cluster(State(state): State<HttpState>, body: Bytes) -> HandlerResult {
     let mut wrong = FieldErrors::new();
     let asked = state.view.node().cluster.stands_in_for;
     let change = read_cluster(&body, &asked, &mut wrong);
@@ -107,7 +107,7 @@ async fn rename(State(state): State<HttpState>, body: Bytes) -> Response {
 }
 
 /// `PUT /node/controller/setupAlternateAddresses/external`: sets a host, and ports that differ from the node's own.
-async fn set_external(State(state): State<HttpState>, body: Bytes) -> Handled {
+async fn set_external(State(state): State<HttpState>, body: Bytes) -> HandlerResult {
     let mut external = AlternateAddress::default();
     let mut wrong = FieldErrors::new();
     let node = state.view.node();
@@ -144,7 +144,7 @@ async fn set_external(State(state): State<HttpState>, body: Bytes) -> Handled {
     change_external(&state, Some(external), &wrong).await
 }
 
-async fn drop_external(State(state): State<HttpState>) -> Handled {
+async fn drop_external(State(state): State<HttpState>) -> HandlerResult {
     change_external(&state, None, &FieldErrors::new()).await
 }
 
@@ -152,7 +152,7 @@ async fn change_external(
     state: &HttpState,
     external: Option<AlternateAddress>,
     wrong: &FieldErrors,
-) -> Handled {
+) -> HandlerResult {
     if wrong.is_empty() {
         node_settings::run(state, |view| view.set_external_address(external)).await?;
     }
@@ -164,7 +164,11 @@ async fn web(State(state): State<HttpState>) -> Response {
     answers::ok(&json!({ "port": port }))
 }
 
-async fn credentials(State(state): State<HttpState>, head: HeaderMap, body: Bytes) -> Handled {
+async fn credentials(
+    State(state): State<HttpState>,
+    head: HeaderMap,
+    body: Bytes,
+) -> HandlerResult {
     let mut wrong = FieldErrors::new();
     let was_open = check_administrator(&body, &*state.view, &mut wrong);
     refuse_unknown(&body, &WEB_FIELDS, &mut wrong);
@@ -186,7 +190,7 @@ async fn set_reports(body: Bytes) -> Response {
 }
 
 /// `POST /clusterInit`: does the whole setup in one call.
-async fn init(State(state): State<HttpState>, head: HeaderMap, body: Bytes) -> Handled {
+async fn init(State(state): State<HttpState>, head: HeaderMap, body: Bytes) -> HandlerResult {
     let mut wrong = FieldErrors::new();
     let was_open = check_administrator(&body, &*state.view, &mut wrong);
     let mut asked = state.view.node().cluster.stands_in_for;

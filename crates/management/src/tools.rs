@@ -10,7 +10,7 @@ use axum::routing::{MethodRouter, get, post};
 use registry::cluster_map::SERVER_GROUP;
 use serde_json::{Value, json};
 
-use super::answers::{self, Handled};
+use super::answers::{self, HandlerResult};
 use super::buckets;
 use super::documents;
 use super::form::{FieldErrors, fields};
@@ -18,7 +18,7 @@ use crate::state::HttpState;
 use crate::view::BucketChange;
 
 /// A setting with a fixed value.
-struct Fixed {
+struct FixedSetting {
     path: &'static str,
     /// Answer to a read, JSON text.
     shown: &'static str,
@@ -28,21 +28,21 @@ struct Fixed {
     reason: &'static str,
 }
 
-static FIXED: &[Fixed] = &[
-    Fixed {
+static FIXED: &[FixedSetting] = &[
+    FixedSetting {
         path: "/settings/alerts",
         shown: r#"{"enabled":false,"recipients":[],"sender":"","alerts":[],"pop_up_alerts":[],
             "emailServer":{"user":"","pass":"","host":"","port":25,"encrypt":false}}"#,
         taken: &[("enabled", "false")],
         reason: "Settee sends no mails: read its log and /metrics",
     },
-    Fixed {
+    FixedSetting {
         path: "/settings/autoReprovision",
         shown: r#"{"enabled":false,"max_nodes":1,"count":0}"#,
         taken: &[("enabled", "false")],
         reason: "A replica becomes active when it is told to: settee promote",
     },
-    Fixed {
+    FixedSetting {
         path: "/settings/passwordPolicy",
         shown: r#"{"minLength":6,"enforceUppercase":false,"enforceLowercase":false,"enforceDigits":false,
             "enforceSpecialChars":false}"#,
@@ -55,7 +55,7 @@ static FIXED: &[Fixed] = &[
         ],
         reason: "Passwords have six characters at least, and no other rule",
     },
-    Fixed {
+    FixedSetting {
         path: "/settings/security",
         shown: r#"{"disableUIOverHttp":true,"disableUIOverHttps":true,"tlsMinVersion":"tlsv1.2","honorCipherOrder":true,
             "cipherSuites":[],"clusterEncryptionLevel":"control"}"#,
@@ -66,25 +66,25 @@ static FIXED: &[Fixed] = &[
         ],
         reason: "There is no web console, and what TLS is served with is named when the node is started",
     },
-    Fixed {
+    FixedSetting {
         path: "/settings/rebalance",
         shown: r#"{"rebalanceMovesPerNode":4}"#,
         taken: &[("rebalanceMovesPerNode", "4")],
         reason: "Nothing is ever moved between nodes",
     },
-    Fixed {
+    FixedSetting {
         path: "/settings/retryRebalance",
         shown: r#"{"enabled":false,"afterTimePeriod":300,"maxAttempts":1}"#,
         taken: &[("enabled", "false")],
         reason: "Nothing is ever moved between nodes",
     },
-    Fixed {
+    FixedSetting {
         path: "/settings/developerPreview",
         shown: r#"{"enabled":false}"#,
         taken: &[("enabled", "false")],
         reason: "Settee has no features that are switched on apart",
     },
-    Fixed {
+    FixedSetting {
         path: "/settings/logRedaction",
         shown: r#"{"logRedactionLevel":"none"}"#,
         taken: &[("logRedactionLevel", "none")],
@@ -160,7 +160,7 @@ fn refused(reason: &str) -> Response {
     answers::refusal(StatusCode::BAD_REQUEST, reason)
 }
 
-fn setting(fixed: &'static Fixed) -> MethodRouter<HttpState> {
+fn setting(fixed: &'static FixedSetting) -> MethodRouter<HttpState> {
     let show = async || answers::json_text(StatusCode::OK, fixed.shown);
     let take = async move |body: Bytes| only(&body, fixed.taken, fixed.reason);
     get(show).post(take)
@@ -175,7 +175,7 @@ pub(super) fn only(body: &[u8], fixed: &[(&str, &str)], reason: &str) -> Respons
 }
 
 /// Starts a compaction of every vBucket, like `COMPACT_DB`; the answer does not wait for it.
-async fn compact(State(state): State<HttpState>, Path(bucket): Path<String>) -> Handled {
+async fn compact(State(state): State<HttpState>, Path(bucket): Path<String>) -> HandlerResult {
     buckets::change(state, BucketChange::Compact(bucket)).await
 }
 

@@ -291,7 +291,7 @@ impl Driver {
         let silent = heard.map(|(node, at_ms)| (*node, now_ms.saturating_sub(*at_ms)));
         let here = coordinator.term().is_some();
         MemberStatus {
-            etcd_problem: self.shared.trouble.lock().reason(now_ms),
+            etcd_problem: self.shared.etcd_failures.lock().reason(now_ms),
             removed: self.participant.is_removed(),
             controller: view.controller.as_ref().map(|entry| entry.value.node),
             etcd_silent_ms: now_ms.saturating_sub(self.heard_ms),

@@ -17,14 +17,14 @@ pub struct CleanStop {
 
 /// Reason why a bucket was not made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotMade {
+pub struct BucketNotMade {
     /// The reason, one line.
     pub reason: String,
     /// Whether the disk has no space.
     pub no_space: bool,
 }
 
-impl From<String> for NotMade {
+impl From<String> for BucketNotMade {
     fn from(reason: String) -> Self {
         let no_space = false;
         Self { reason, no_space }
@@ -37,13 +37,13 @@ pub trait Host: Send + Sync {
     /// which nodes keep it; does nothing if it exists.
     ///
     /// # Errors
-    /// See [`NotMade`].
+    /// See [`BucketNotMade`].
     fn make_bucket(
         &self,
         uuid: &str,
         settings: BucketSettings,
         manifest: Option<&str>,
-    ) -> Result<(), NotMade>;
+    ) -> Result<(), BucketNotMade>;
 
     /// Changes the settings of a bucket.
     ///

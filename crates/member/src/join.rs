@@ -10,7 +10,7 @@ use etcd::Etcd;
 use registry::Registry;
 use tls::PeerTls;
 
-use crate::greet::greet;
+use crate::certificate_check::check_certificates;
 use crate::host::Host;
 
 /// Longest wait for an answer of etcd.
@@ -115,7 +115,7 @@ impl Joined {
             if let Some(tls) = &tls {
                 let others = found.iter().map(|(_, other, _)| other);
                 let others = others.filter(|other| other.uuid != node.uuid);
-                greet(others, tls, &meta.secret).map_err(JoinError::Refused)?;
+                check_certificates(others, tls, &meta.secret).map_err(JoinError::Refused)?;
             }
             let value = described(node, options, same.map(|(_, known, _)| known));
             let seen = same.map_or(0, |(_, _, revision)| *revision);

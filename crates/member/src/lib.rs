@@ -10,26 +10,26 @@
 //!                                      bucket: vBuckets
 //! ```
 
-mod around;
+mod certificate_check;
 mod changes;
 mod clean_stop;
 mod copies;
 mod driver;
+mod etcd_failures;
 mod events;
-mod greet;
 mod host;
 mod hosted;
 mod join;
 mod member;
 mod news;
+mod node_services;
 mod packet;
 mod pause;
 mod peers;
 mod retry;
 mod shared;
-mod trouble;
 mod worker;
 
-pub use host::{CleanStop, Host, NotMade};
+pub use host::{BucketNotMade, CleanStop, Host};
 pub use join::{JoinError, MemberOptions};
 pub use member::Member;

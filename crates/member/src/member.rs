@@ -67,7 +67,7 @@ impl Member {
             taken: Mutex::default(),
             users: AtomicU64::default(),
             pause: Pause::new(node.clock.mono_ns() / 1_000_000),
-            trouble: Mutex::default(),
+            etcd_failures: Mutex::default(),
             problems: Arc::default(),
             peer_threads: Arc::default(),
             no_space: AtomicBool::default(),

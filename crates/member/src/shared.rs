@@ -15,10 +15,10 @@ use replication::{LinkProblems, PeerThreads};
 use tls::PeerTls;
 
 use crate::copies::HostedTable;
+use crate::etcd_failures::EtcdFailures;
 use crate::host::Host;
 use crate::hosted::Hosted;
 use crate::pause::Pause;
-use crate::trouble::Trouble;
 
 /// State that the threads of a member share.
 pub(crate) struct Shared {
@@ -43,7 +43,7 @@ pub(crate) struct Shared {
     pub(crate) users: AtomicU64,
     pub(crate) pause: Pause,
     /// Requests that etcd did not carry out.
-    pub(crate) trouble: Mutex<Trouble>,
+    pub(crate) etcd_failures: Mutex<EtcdFailures>,
     /// Reasons why other nodes are not followed.
     pub(crate) problems: Arc<LinkProblems>,
     /// Threads of the connections for streams of other nodes.
@@ -81,7 +81,7 @@ impl Shared {
             return;
         }
         let now_ms = self.now_ms();
-        self.trouble.lock().note(problem.to_string(), now_ms);
+        self.etcd_failures.lock().note(problem.to_string(), now_ms);
     }
 
     /// A node has taken over everything up to a revision.

@@ -16,11 +16,11 @@ use registry::cluster::CLUSTER_USER;
 use registry::{Store, agreed_settings, collections};
 use replication::PeerOptions;
 
-use crate::around::NodeAround;
 use crate::events::{DriverEvent, Work};
-use crate::host::NotMade;
+use crate::host::BucketNotMade;
 use crate::hosted::Hosted;
 use crate::join::USERS_NOT_TAKEN;
+use crate::node_services::MemberServices;
 use crate::retry::{RETRY, RefusedChanges, Unapplied};
 use crate::shared::{Shared, reach};
 
@@ -235,7 +235,7 @@ impl Worker {
             copies: &hosted.copies,
             me: self.shared.me,
             failed: &self.failed,
-            around: &NodeAround {
+            services: &MemberServices {
                 node,
                 hosted,
                 link: &link,
@@ -342,7 +342,7 @@ impl Worker {
         id: BucketId,
         spec: &BucketSpec,
         view: &View,
-    ) -> Result<Arc<Hosted>, NotMade> {
+    ) -> Result<Arc<Hosted>, BucketNotMade> {
         let settings = agreed_settings(spec)?;
         let manifest = view.manifests.get(&id).map(|manifest| &*manifest.value);
         let host = &self.shared.host;

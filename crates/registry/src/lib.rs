@@ -50,8 +50,8 @@ pub use connection_bytes::ConnectionBytes;
 pub use connections::{About, Addresses, CONNECTIONS_MAX, ConnectionInfo, Connections};
 pub use group::{Following, Group, GroupRecord, StartAs};
 pub use loans::{Loan, Loans};
-pub use mailbox::{Bell, Mail, Mailbox, Ring};
-pub use maps::{MapVersion, Reached, global_map};
+pub use mailbox::{Bell, Mailbox, MailboxFlags, Ring};
+pub use maps::{MapVersion, NodeReach, global_map};
 pub use membership::{
     ActiveNode, NotThere, PROMOTE, REGISTER, forget_replicas, introduction, promote, register,
     registered,
@@ -72,4 +72,6 @@ pub use settings::{
     MemcachedPort, Ports, StandIn, VBUCKET_COUNTS, VBUCKETS, Versioning,
 };
 pub use store::Store;
-pub use supersede::{EpochAnswer, Later, PROMOTED, give_way, hear, heard, heard_of_epoch, news};
+pub use supersede::{
+    EpochAnswer, LaterEpoch, PROMOTED, give_way, hear, heard, heard_of_epoch, news,
+};

@@ -11,7 +11,7 @@ const SHUTDOWN: u8 = 4;
 
 /// Flags that were posted since the last look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mail {
+pub struct MailboxFlags {
     /// True if the parked request can be tried again.
     pub wake: bool,
     /// True if the cluster map of a bucket changed.
@@ -22,8 +22,8 @@ pub struct Mail {
 
 /// The thread that serves some connections, as a target of bells.
 pub trait Ring: Send + Sync {
-    /// Notifies that the connection in this seat has mail. Blocks only for a short time.
-    fn ring(&self, seat: usize);
+    /// Notifies that the connection in this slot has mail. Blocks only for a short time.
+    fn ring(&self, slot: usize);
 }
 
 /// A bell: it notifies the thread that serves a connection.
@@ -32,12 +32,12 @@ pub struct Bell {
     /// Inbox of that thread.
     pub inbox: Arc<dyn Ring>,
     /// Seat of the connection in that thread.
-    pub seat: usize,
+    pub slot: usize,
 }
 
 impl Bell {
     fn ring(&self) {
-        self.inbox.ring(self.seat);
+        self.inbox.ring(self.slot);
     }
 }
 
@@ -76,9 +76,9 @@ impl Mailbox {
     }
 
     /// Takes all flags.
-    pub fn take(&self) -> Mail {
+    pub fn take(&self) -> MailboxFlags {
         let flags = self.flags.swap(0, Ordering::SeqCst);
-        Mail {
+        MailboxFlags {
             wake: flags & WAKE != 0,
             map_changed: flags & MAP_CHANGED != 0,
             shutdown: flags & SHUTDOWN != 0,
@@ -110,8 +110,8 @@ mod tests {
     struct Rung(Mutex<Vec<usize>>);
 
     impl Ring for Rung {
-        fn ring(&self, seat: usize) {
-            self.0.lock().push(seat);
+        fn ring(&self, slot: usize) {
+            self.0.lock().push(slot);
         }
     }
 
@@ -122,7 +122,7 @@ mod tests {
         let mailbox = Mailbox::default();
         mailbox.hang(Bell {
             inbox: Arc::clone(&inbox) as Arc<dyn Ring>,
-            seat: 7,
+            slot: 7,
         });
         mailbox.map_changed();
         mailbox.shut_down();

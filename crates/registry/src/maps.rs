@@ -22,7 +22,7 @@ pub struct MapVersion {
 
 /// Address parts at which clients reach this node.
 #[derive(Clone, Copy, Debug)]
-pub struct Reached<'a> {
+pub struct NodeReach<'a> {
     /// The node's ports.
     pub ports: Ports,
     /// Ports of the services for which it stands in.
@@ -31,7 +31,7 @@ pub struct Reached<'a> {
     pub external: Option<&'a AlternateAddress>,
 }
 
-impl<'a> Reached<'a> {
+impl<'a> NodeReach<'a> {
     /// Creates the address of a node with these ports. Only stand-ins that were asked for get a port.
     pub fn new(
         ports: Ports,
@@ -53,8 +53,8 @@ impl<'a> Reached<'a> {
 }
 
 /// Returns the address of this node in its maps.
-pub(crate) fn this_node(at: Reached<'_>) -> NodeAddress<'_> {
-    let Reached {
+pub(crate) fn this_node(at: NodeReach<'_>) -> NodeAddress<'_> {
+    let NodeReach {
         ports,
         stand_ins,
         external,
@@ -75,7 +75,7 @@ pub(crate) fn this_node(at: Reached<'_>) -> NodeAddress<'_> {
 }
 
 /// Returns the nodes of a group in the order of its maps: the active one last, behind its replicas.
-pub(crate) fn group_nodes<'a>(at: Reached<'a>, group: &'a Group) -> Vec<NodeAddress<'a>> {
+pub(crate) fn group_nodes<'a>(at: NodeReach<'a>, group: &'a Group) -> Vec<NodeAddress<'a>> {
     let mut nodes: Vec<_> = group.peers.iter().map(Peer::address).collect();
     nodes.insert(group.place.min(nodes.len()), this_node(at));
     nodes.rotate_left(1);
@@ -94,7 +94,7 @@ pub(crate) fn group_row(nodes: usize) -> Row {
 }
 
 /// Builds the map that names no bucket.
-pub fn global_map(at: Reached<'_>, group: &Group, revision: MapRevision) -> MapVersion {
+pub fn global_map(at: NodeReach<'_>, group: &Group, revision: MapRevision) -> MapVersion {
     let json = global_config(revision, &group_nodes(at, group));
     MapVersion {
         revision,
@@ -114,7 +114,7 @@ mod tests {
             http: 8091,
             ..Ports::default()
         };
-        let at = Reached::new(ports, &BTreeSet::new(), None);
+        let at = NodeReach::new(ports, &BTreeSet::new(), None);
         let peers = vec![
             Peer::configured("10.0.0.2", 1, false),
             Peer::configured("10.0.0.3", 1, false),

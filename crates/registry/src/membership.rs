@@ -18,7 +18,7 @@ use crate::publish::{about_bucket, about_this, publish};
 use crate::registry::Registry;
 use crate::served::ServedBucket;
 use crate::settings::{BucketSettings, VBUCKETS};
-use crate::supersede::{Later, give_way};
+use crate::supersede::{LaterEpoch, give_way};
 
 /// Path of the setting with which a replica registers with its active node.
 pub const REGISTER: &[u8] = b"replication.replica";
@@ -54,7 +54,7 @@ pub fn register(
     let ours = served.map().revision;
     if theirs.epoch > ours.epoch && about["demote"] != true {
         if about["uuid"] == served.shown_uuid().as_ref() {
-            give_way(node, served, &Later::epoch(theirs.epoch));
+            give_way(node, served, &LaterEpoch::epoch(theirs.epoch));
         }
         let reason = "another node was promoted since this one was the active one";
         return Some(json!({ "refused": reason }).to_string());

@@ -17,7 +17,7 @@ use crate::cluster::ClusterMember;
 use crate::cluster_map::AlternateAddress;
 use crate::connections::Connections;
 use crate::group::GroupRecord;
-use crate::maps::{MapVersion, Reached};
+use crate::maps::{MapVersion, NodeReach};
 use crate::served::ServedBucket;
 use crate::settings::{BucketSettings, MemcachedPort, Ports, StandIn};
 use crate::timings::Timings;
@@ -241,8 +241,8 @@ pub struct Registry {
 
 impl Registry {
     /// Returns the address parts at which clients reach the node.
-    pub fn reached<'a>(&self, external: Option<&'a AlternateAddress>) -> Reached<'a> {
-        Reached::new(self.told_ports(), &self.stands_in_for.read(), external)
+    pub fn reached<'a>(&self, external: Option<&'a AlternateAddress>) -> NodeReach<'a> {
+        NodeReach::new(self.told_ports(), &self.stands_in_for.read(), external)
     }
 
     /// Returns the ports at which others reach the node.

@@ -16,7 +16,7 @@ use crate::cluster_map::{
 use crate::dcp::DcpRegistry;
 use crate::group::Group;
 use crate::loans::Loans;
-use crate::maps::{MapVersion, Reached, group_nodes, group_row};
+use crate::maps::{MapVersion, NodeReach, group_nodes, group_row};
 use crate::progress::Progress;
 use crate::rate::{Rate, Rates};
 use crate::recaching::Recaching;
@@ -93,7 +93,7 @@ pub struct ServedBucket {
 
 impl ServedBucket {
     /// Creates a served bucket with its first map.
-    pub fn new(opened: OpenedBucket, at: Reached<'_>, revision: MapRevision) -> Self {
+    pub fn new(opened: OpenedBucket, at: NodeReach<'_>, revision: MapRevision) -> Self {
         let json = Arc::default();
         let mut served = Self {
             claims: Claims::new(opened.bucket.vbuckets()),
@@ -121,7 +121,12 @@ impl ServedBucket {
     }
 
     /// Builds the cluster map of this revision for a group of nodes.
-    pub fn current_map(&self, group: &Group, at: Reached<'_>, revision: MapRevision) -> MapVersion {
+    pub fn current_map(
+        &self,
+        group: &Group,
+        at: NodeReach<'_>,
+        revision: MapRevision,
+    ) -> MapVersion {
         let nodes = group_nodes(at, group);
         let rows = MapRows::Same(self.bucket.vbuckets(), group_row(nodes.len()));
         self.map_of(&nodes, rows, (nodes.len() - 1) as u8, revision)

@@ -24,7 +24,7 @@ const EPOCHS_AHEAD_MAX: i64 = 1 << 20;
 
 /// News of a later epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Later {
+pub struct LaterEpoch {
     /// Epoch of the later map.
     pub epoch: i64,
     /// The promoted node, if it is known.
@@ -33,7 +33,7 @@ pub struct Later {
     began: Vec<u64>,
 }
 
-impl Later {
+impl LaterEpoch {
     /// Creates news of an epoch of which nothing else is known.
     pub fn epoch(epoch: i64) -> Self {
         Self {
@@ -73,7 +73,7 @@ pub enum EpochAnswer {
     /// The other node is not active.
     Yes,
     /// Another node was promoted later than this one.
-    Later(Later),
+    Later(LaterEpoch),
     /// The other node is active and stays active; with the reason.
     No(String),
 }
@@ -88,7 +88,7 @@ pub fn hear(node: &Registry, served: &ServedBucket, host: IpAddr, told: &[u8]) -
         return Some(json!({ "uuid": uuid.as_ref() }).to_string());
     }
     let began = told["began"].as_array().map_or(&[][..], Vec::as_slice);
-    let later = Later {
+    let later = LaterEpoch {
         epoch: theirs.epoch,
         promoted: Some(promoted),
         began: began.iter().filter_map(Value::as_u64).collect(),
@@ -112,7 +112,7 @@ pub fn heard(served: &ServedBucket, host: &str, answer: &[u8]) -> EpochAnswer {
     if theirs.epoch > ours {
         let there = follows["host"].as_str().unwrap_or(host);
         let active = if follows.is_null() { &answer } else { follows };
-        return EpochAnswer::Later(Later::by(theirs.epoch, Peer::read(active, there)));
+        return EpochAnswer::Later(LaterEpoch::by(theirs.epoch, Peer::read(active, there)));
     }
     if follows.is_null() {
         return EpochAnswer::No(
@@ -129,13 +129,13 @@ pub fn heard_of_epoch(node: &Registry, served: &ServedBucket, epoch: i64) {
     let ours = served.map().revision.epoch;
     let plausible = epoch > ours && epoch.saturating_sub(ours) <= EPOCHS_AHEAD_MAX;
     if plausible && !node.env.group_record(served.name()).peers.is_empty() {
-        give_way(node, served, &Later::epoch(epoch));
+        give_way(node, served, &LaterEpoch::epoch(epoch));
     }
 }
 
 /// Demotes this node if the epoch is later: it is not active any more, also after a restart, and publishes a map of the
 /// later epoch. A replica only updates its group and map, and its link looks for the promoted node.
-pub fn give_way(node: &Registry, served: &ServedBucket, later: &Later) {
+pub fn give_way(node: &Registry, served: &ServedBucket, later: &LaterEpoch) {
     let loaded = served.bucket.warmup().stage() == WarmupStage::Done;
     if later.epoch <= served.map().revision.epoch || !loaded {
         return;
@@ -200,7 +200,7 @@ fn cease(node: &Registry, served: &ServedBucket) {
     }
 }
 
-fn tell(served: &ServedBucket, later: &Later) {
+fn tell(served: &ServedBucket, later: &LaterEpoch) {
     let (bucket, epoch) = (served.name(), later.epoch);
     let group = served.group();
     let active = group.active().map(Peer::name).unwrap_or_default();

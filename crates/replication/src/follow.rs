@@ -11,8 +11,8 @@ use registry::{Peer, Progress, Stage};
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::watch;
 
-use super::carrier::Carrier;
 use super::catch_up::CatchUp;
+use super::connection_io::ConnectionIo;
 use super::consumer::Consumer;
 use super::link::{
     BACKOFF_MAX, BACKOFF_MIN, End, FETCH_CONNECT_LIMIT, FETCH_STALL_LIMIT, Link, READ_BYTES,
@@ -130,7 +130,7 @@ impl Link {
         let mut output = Vec::new();
         let now_ns = self.node.clock.mono_ns();
         let mut consumer = Consumer::new(&target, &about, progress, now_ns, &mut output)?;
-        let carrier = Carrier::new(&self.node, &self.served);
+        let carrier = ConnectionIo::new(&self.node, &self.served);
         let conversation = carrier.carry(&mut stream, &mut consumer, output);
         tokio::select! {
             biased;

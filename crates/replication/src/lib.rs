@@ -17,8 +17,8 @@
 //! (`CatchUp`). If too few nodes can be asked, the promotion is declined.
 
 mod broken;
-mod carrier;
 mod catch_up;
+mod connection_io;
 mod consumer;
 mod dialogue;
 mod follow;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{fmt, io};
 
-use consumer::{StreamWishes, Wishes};
+use consumer::{ConsumerOptions, StandingOptions};
 use registry::{Progress, Registry, ServedBucket};
 use tokio::sync::watch;
 
@@ -100,7 +100,7 @@ impl Link {
             ),
             bucket: self.of.bucket.clone(),
             name: format!("replica:{}:{}", self.node.uuid, self.of.bucket),
-            wishes: Wishes {
+            wishes: ConsumerOptions {
                 window_bytes: window_bytes(&self.served),
                 consumer: self.node.uuid.clone(),
                 bucket_uuid: String::new(),
@@ -112,7 +112,7 @@ impl Link {
             ),
             must_register: *at != self.configured(),
             tells: false,
-            streams: StreamWishes::default(),
+            streams: StandingOptions::default(),
         }
     }
 }

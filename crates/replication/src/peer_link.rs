@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bucket::WarmupStage;
-use consumer::{Followed, StreamWishes, Wishes};
+use consumer::{ConsumerOptions, Followed, StandingOptions};
 use copies::{Gate, Gated, PeerId};
 use identity::Password;
 use model::VbId;
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::task::block_in_place;
 use wire::dcp::StreamFlags;
 
-use crate::carrier::{Carrier, StreamWake};
+use crate::connection_io::{ConnectionIo, StreamWake};
 use crate::consumer::Consumer;
 use crate::link::{End, window_bytes};
 use crate::link_problems::LinkProblems;
@@ -204,7 +204,7 @@ impl LinkWorker {
         let now_ns = self.node.clock.mono_ns();
         let progress = Arc::clone(&self.progress);
         let mut consumer = Consumer::new(&target, &about, progress, now_ns, &mut output)?;
-        let carrier = Carrier::with_news(&self.node, &self.served, Arc::clone(&self.news));
+        let carrier = ConnectionIo::with_news(&self.node, &self.served, Arc::clone(&self.news));
         Ok(carrier.carry(&mut stream, &mut consumer, output).await)
     }
 
@@ -217,7 +217,7 @@ impl LinkWorker {
             nonce: format!("{:016x}{:016x}", env.random_u64(), env.random_u64()),
             bucket: self.served.name().to_owned(),
             name: format!("cluster:{}:{}", self.node.uuid, self.served.name()),
-            wishes: Wishes {
+            wishes: ConsumerOptions {
                 window_bytes: window_bytes(&self.served),
                 consumer: self.options.me.clone(),
                 bucket_uuid: self.served.uuid.clone(),
@@ -225,7 +225,7 @@ impl LinkWorker {
             about: String::new(),
             must_register: false,
             tells: false,
-            streams: StreamWishes {
+            streams: StandingOptions {
                 flags: StreamFlags::ACTIVE_ONLY,
                 retry: RETRY,
                 poll: None,

@@ -1,7 +1,7 @@
 //! The setup of a replica's connection before the first stream: login, bucket, settings of the producer. It sends
 //! one request at a time and waits for each answer.
 
-use consumer::{Controls, StreamWishes, Wishes};
+use consumer::{ConsumerOptions, Controls, StandingOptions};
 use identity::{Hash, Password, Proof, SaltedCache, ScramClient};
 use registry::{PROMOTED, REGISTER};
 use wire::dcp::{DcpOpen, OpenFlags};
@@ -44,7 +44,7 @@ pub(super) struct Introduction {
     /// Name of the connection. The producer closes another connection of the same name.
     pub(super) name: String,
     /// Settings requested of the producer.
-    pub(super) wishes: Wishes,
+    pub(super) wishes: ConsumerOptions,
     /// Facts about this node for the active one, as JSON; empty for a consumer that does not register.
     pub(super) about: String,
     /// Whether the connection is closed if the other node does not support registration.
@@ -52,7 +52,7 @@ pub(super) struct Introduction {
     /// Whether this connection only sends `about`, as the notice of a promotion.
     pub(super) tells: bool,
     /// Settings of stream requests.
-    pub(super) streams: StreamWishes,
+    pub(super) streams: StandingOptions,
 }
 
 /// A step of the setup.

@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use consumer::{NotTaken, ReplicaPosition, Resolved, StreamWishes, Target, Violation, Wishes};
+use consumer::{
+    ConsumerOptions, NotTaken, ReplicaPosition, Resolved, StandingOptions, Target, Violation,
+};
 use identity::{Administrator, Identity, SaslSession, SaslStep, Secrets};
 use model::{
     Cas, Document, FailoverEntry, FailoverLog, Seqno, SnapshotRange, VbId, VbState, VbUuid,
@@ -174,7 +176,7 @@ fn introduction() -> Introduction {
         nonce: "nonce".into(),
         bucket: "b".into(),
         name: "replica:1".into(),
-        wishes: Wishes {
+        wishes: ConsumerOptions {
             window_bytes: 1000,
             consumer: "c".into(),
             bucket_uuid: String::new(),
@@ -183,7 +185,7 @@ fn introduction() -> Introduction {
         certified: false,
         must_register: false,
         tells: false,
-        streams: StreamWishes::default(),
+        streams: StandingOptions::default(),
     }
 }
 

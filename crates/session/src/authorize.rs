@@ -5,7 +5,7 @@ use model::CollectionId;
 use wire::Status;
 
 use crate::access::{SessionAccess, check};
-use crate::commands::{Command, Scope, Where};
+use crate::commands::{Command, PrivilegeScope, Scope};
 use crate::dcp::Limit;
 use crate::outcome::Refusal;
 use crate::session::{Port, Session};
@@ -94,9 +94,9 @@ impl Session {
     pub(crate) fn check_access(&self, command: &Command) -> Result<(), Refusal> {
         let given = match command.within {
             // The privileges in its collection decide; they are checked later.
-            Where::Document => return Ok(()),
-            Where::Anywhere => self.access.anywhere(),
-            Where::Whole => self.access.bucket(),
+            PrivilegeScope::Document => return Ok(()),
+            PrivilegeScope::Anywhere => self.access.anywhere(),
+            PrivilegeScope::Whole => self.access.bucket(),
         };
         check(command.privileges, given)?;
         if command.scope != Scope::Node {

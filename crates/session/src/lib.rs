@@ -12,6 +12,7 @@
 mod access;
 mod admission;
 mod answer;
+mod audit_lines;
 mod authorize;
 mod certified;
 mod commands;
@@ -38,7 +39,6 @@ mod session;
 mod settle;
 mod status;
 mod text;
-mod trail;
 
 pub use commands::opcodes_page;
 pub use outcome::Refusal;

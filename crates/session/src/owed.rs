@@ -14,7 +14,7 @@ use wire::{Header, Status};
 pub(crate) const GRACE_NS: u64 = 2_000_000_000;
 
 /// A durable write that was prepared.
-pub(crate) struct Owed {
+pub(crate) struct OwedAnswer {
     pub(crate) wait: Arc<DurableWait>,
     pub(crate) header: Header,
     /// Whether only a failure is answered.
@@ -32,7 +32,7 @@ pub(crate) struct Owed {
     pub(crate) record: Vec<u8>,
 }
 
-impl Owed {
+impl OwedAnswer {
     /// Returns the decision, if there is one. Well after the deadline it is [`Decision::Ambiguous`].
     pub(crate) fn decision(&self, now: Now) -> Option<Decision> {
         let late = now.mono_ns >= self.deadline_ns.saturating_add(GRACE_NS);

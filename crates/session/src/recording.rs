@@ -8,11 +8,11 @@ use model::{Now, split_key};
 use wire::request::Sasl;
 use wire::{Feature, Frame, Opcode, Status};
 
+use crate::audit_lines::Name;
 use crate::commands::{Command, Scope};
 use crate::key::StoredKey;
 use crate::outcome::{CommandOutcome, CommandResult, Refusal};
 use crate::session::Session;
-use crate::trail::Name;
 
 /// Bytes of a packet's header, which holds no secrets.
 const HEADER_BYTES: usize = 24;
@@ -56,28 +56,31 @@ impl Session {
         if !self.node.audit.wants_of(event, user.domain, user.name) {
             return;
         }
-        let trail = &mut self.trail;
-        let known = trail.origin.as_ref().is_some_and(|known| known.0 == real);
+        let audit_lines = &mut self.audit_lines;
+        let known = audit_lines
+            .origin
+            .as_ref()
+            .is_some_and(|known| known.0 == real);
         if effective.is_some() || !known {
             let ends = (Some(self.info.peer()), Some(self.info.local()));
             let made = Origin::new(ends, user, effective.as_deref().map(local));
-            trail.origin = Some((real, made));
+            audit_lines.origin = Some((real, made));
         }
-        if let Some((_, origin)) = &trail.origin {
-            let at = (&mut trail.stamp, now.unix_ns);
-            fill(Line::begin(&mut trail.lines, event, at, origin)).end();
-            trail.events += 1;
+        if let Some((_, origin)) = &audit_lines.origin {
+            let at = (&mut audit_lines.stamp, now.unix_ns);
+            fill(Line::begin(&mut audit_lines.lines, event, at, origin)).end();
+            audit_lines.events += 1;
         }
         if effective.is_some() {
-            trail.origin = None;
+            audit_lines.origin = None;
         }
     }
 
     /// Submits the recorded events, of many requests at a time.
     pub(crate) fn hand_on_trail(&mut self) {
-        if self.trail.events > 0 {
-            let lines = std::mem::take(&mut self.trail.lines);
-            let events = std::mem::take(&mut self.trail.events);
+        if self.audit_lines.events > 0 {
+            let lines = std::mem::take(&mut self.audit_lines.lines);
+            let events = std::mem::take(&mut self.audit_lines.events);
             self.node.audit.submit(lines, events);
         }
     }
@@ -99,10 +102,10 @@ impl Session {
                 self.record_key(event, frame.key, now);
             }
             Ok(CommandOutcome::Owed) => {
-                let (start, events) = (self.trail.lines.len(), self.trail.events);
+                let (start, events) = (self.audit_lines.lines.len(), self.audit_lines.events);
                 self.record_key(event, frame.key, now);
-                let line = self.trail.lines.split_off(start);
-                self.trail.events = events;
+                let line = self.audit_lines.lines.split_off(start);
+                self.audit_lines.events = events;
                 if let Some(owed) = self.owed.last_mut() {
                     owed.record = line;
                 }
@@ -167,19 +170,19 @@ impl Session {
             refusal,
             Refusal::MissingPrivileges(_) | Refusal::Status(Status::EACCESS, _)
         );
-        self.trail.refused = forbidden && self.is_authenticated();
+        self.audit_lines.refused = forbidden && self.is_authenticated();
     }
 
     /// Records the packet of a command that was refused for missing privileges.
     pub(crate) fn record_refused(&mut self, packet: &[u8], now: Now) {
-        if std::mem::take(&mut self.trail.refused) {
+        if std::mem::take(&mut self.audit_lines.refused) {
             self.record_packet(Event::AccessFailure, packet, now);
         }
     }
 
     /// Records an invalid packet, which ends the conversation.
     pub(crate) fn record_invalid(&mut self, packet: &[u8], now: Now) {
-        self.trail.ends = Some("invalid packet");
+        self.audit_lines.ends = Some("invalid packet");
         self.record_packet(Event::InvalidPacket, packet, now);
     }
 
@@ -199,7 +202,7 @@ impl Session {
     /// Records the end of a user's conversation.
     pub(crate) fn record_end(&mut self) {
         if self.user.is_some() && self.node.audit.wants(Event::SessionEnded) {
-            let reason = self.trail.ends.unwrap_or("the connection was closed");
+            let reason = self.audit_lines.ends.unwrap_or("the connection was closed");
             let now = self.node.clock.now();
             self.record(Event::SessionEnded, now, |line| {
                 line.text("reason_for_termination", reason.as_bytes())

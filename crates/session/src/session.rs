@@ -17,16 +17,16 @@ use wire::push::{ClusterMapNotification, ConfigRev};
 use wire::{Feature, FeatureSet, Frame, Limits};
 
 use crate::access::{Impersonator, SessionAccess};
+use crate::audit_lines::PendingAuditLines;
 use crate::dcp::{FrameSink, GuardedProducer, Produced};
 use crate::incoming_value::IncomingValue;
 use crate::key::StoredKey;
 use crate::login::LoginAttempts;
-use crate::owed::Owed;
+use crate::owed::OwedAnswer;
 use crate::park::Park;
 use crate::pending_value::PendingValue;
 use crate::scanning::{OpeningScan, Scanning};
 use crate::text::TextConversation;
-use crate::trail::Trail;
 
 /// Kind of port through which a connection came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,13 +91,13 @@ pub struct Session {
     /// Set once the connection brings changes to this node.
     pub(crate) inbound: Option<Box<Inbound>>,
     /// Durable writes that are not decided, in the order of their requests.
-    pub(crate) owed: Vec<Owed>,
+    pub(crate) owed: Vec<OwedAnswer>,
     /// Until this monotonic time, writes without free memory are refused at once.
     pub(crate) no_wait_until_ns: u64,
     /// Back-off after the last write.
     pub(crate) write_backoff: Option<Duration>,
     /// Audit events of the conversation.
-    pub(crate) trail: Trail,
+    pub(crate) audit_lines: PendingAuditLines,
     woken: bool,
 }
 
@@ -144,7 +144,7 @@ impl Session {
             owed: Vec::new(),
             no_wait_until_ns: 0,
             write_backoff: None,
-            trail: Trail::default(),
+            audit_lines: PendingAuditLines::default(),
             woken: false,
         };
         session.select(bucket);

@@ -20,7 +20,7 @@ use wire::response::MutationToken;
 use wire::{Feature, Frame, Opcode, RequestInfos, Status};
 
 use crate::outcome::{CommandOutcome, Refusal};
-use crate::owed::{GRACE_NS, Owed};
+use crate::owed::{GRACE_NS, OwedAnswer};
 use crate::reply::Reply;
 use crate::scanning::OpeningScan;
 use crate::session::Session;
@@ -47,7 +47,7 @@ impl Session {
             );
             match decision {
                 Decision::Committed(mutated) => {
-                    self.trail.record_owed(&owed.record);
+                    self.audit_lines.record_owed(&owed.record);
                     self.answer_committed(&owed, &mutated, output);
                 }
                 Decision::Ambiguous => {
@@ -62,7 +62,7 @@ impl Session {
         goes_on && self.answer_opened(now, output)
     }
 
-    fn answer_committed(&self, owed: &Owed, mutated: &Mutated, output: &mut Vec<u8>) {
+    fn answer_committed(&self, owed: &OwedAnswer, mutated: &Mutated, output: &mut Vec<u8>) {
         let opcode = owed.header.opcode;
         self.timings
             .answered(opcode.0, CountedResult::of_done(opcode, !owed.quiet));
@@ -89,7 +89,7 @@ impl Session {
         self.answer_to(&owed.header, &reply, owed.since_ns, output);
     }
 
-    fn answer_ambiguous(&self, owed: &Owed, output: &mut Vec<u8>) -> bool {
+    fn answer_ambiguous(&self, owed: &OwedAnswer, output: &mut Vec<u8>) -> bool {
         let status = Status::SYNC_WRITE_AMBIGUOUS;
         let counted = CountedResult::of(status, owed.header.cas);
         self.timings.answered(owed.header.opcode.0, counted);

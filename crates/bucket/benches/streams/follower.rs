@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use bucket::{Bucket, ReadBatching, ReadySet, Wake};
 use engine::VBucket;
-use engine::dcp::{ClaimedPosition, Event, Filled, Stream, StreamAsk, StreamOptions};
+use engine::dcp::{ClaimedPosition, Event, FillResult, Stream, StreamAsk, StreamOptions};
 use model::Seqno;
 use storage::MemStore;
 
@@ -158,7 +158,7 @@ impl Follower {
             let (filled, garbage) = filled.expect("it is there");
             drop(garbage);
             self.followed.pulls += 1;
-            latest = filled != Filled::Ready;
+            latest = filled != FillResult::Ready;
         }
     }
 

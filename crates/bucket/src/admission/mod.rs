@@ -148,21 +148,21 @@ const WRITE_PAUSE_STORING: Duration = Duration::from_micros(10);
 
 /// Decision after the wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Then {
+enum AfterWait {
     Grant,
     Refuse,
 }
 
 /// A cell of the table: the limit, the maximum wait, and the decision after it.
 #[derive(Clone, Copy, Debug)]
-struct Cell(Limit, Patience, Then);
+struct Cell(Limit, Patience, AfterWait);
 
 /// Returns the cells of a purpose, in the order in which they are checked.
 const fn cells(purpose: Purpose) -> &'static [Cell] {
+    use AfterWait::{Grant, Refuse};
     use Limit::{Backfill, Bodies, Checkpoints, Congestion, LargeMutation, Mutation};
     use Limit::{OneMutation, Overflow, Queue, Quota, Readers, Space};
     use Patience::{Large, None, Relief, Unbounded, Write};
-    use Then::{Grant, Refuse};
     match purpose {
         Purpose::Write => &[
             Cell(Checkpoints, Write, Refuse),
@@ -331,7 +331,7 @@ impl Accounts<'_> {
                 let retry = purpose.retry();
                 return Reservation::Wait { retry, limit };
             }
-            if then == Then::Refuse {
+            if then == AfterWait::Refuse {
                 let pause = match patience {
                     Patience::Write if is_storing => WRITE_PAUSE_STORING,
                     Patience::Write => WRITE_PAUSE,

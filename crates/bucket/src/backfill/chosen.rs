@@ -49,16 +49,16 @@ pub(super) struct Chosen {
     first: Option<VecDeque<Document>>,
     /// Ranges of keys to read, in reverse order.
     ranges: Vec<KeyRange>,
-    booked: Booked,
+    booked: RowMemory,
 }
 
 /// Booked memory of rows, released on drop.
-struct Booked {
+struct RowMemory {
     account: Arc<BackfillAccount>,
     bytes: usize,
 }
 
-impl Drop for Booked {
+impl Drop for RowMemory {
     fn drop(&mut self) {
         self.account.give_back(self.bytes);
     }
@@ -76,7 +76,7 @@ impl Chosen {
             after,
             first: None,
             ranges,
-            booked: Booked { account, bytes: 0 },
+            booked: RowMemory { account, bytes: 0 },
         }
     }
 

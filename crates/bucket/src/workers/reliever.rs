@@ -37,7 +37,7 @@ const CHECKPOINT_BYTES_MAX: u64 = 2 << 20;
 
 /// Sums over all vBuckets.
 #[derive(Clone, Debug, Default)]
-struct Survey {
+struct ReliefTotals {
     /// Documents that could be evicted.
     evictable: u64,
     /// Changes that wait for the store, and their bytes.
@@ -75,11 +75,11 @@ pub(crate) struct Relieving {
     pub(crate) called: AtomicBool,
     /// First vBucket of the next eviction pass.
     pub(super) next: AtomicU16,
-    /// Number of vBuckets with changes in memory at the last survey.
+    /// Number of vBuckets with changes in memory at the last round.
     busy: AtomicU64,
     /// Whether fewer documents are evictable than wait for the store: then they are evicted after their commits.
     pub(crate) flooded: AtomicBool,
-    /// Whether any document was evictable at the last survey.
+    /// Whether any document was evictable at the last round.
     pub(crate) evictable: AtomicBool,
     /// Whether keys are evicted with their values, by the policy or because keys alone take much memory.
     keys_leave: AtomicBool,
@@ -160,8 +160,8 @@ impl<S: KvStore> Bucket<S> {
 
     /// Takes one rung. Returns whether there is none left.
     fn take_rung(&self, relief: &mut ReliefPass) -> bool {
-        let survey = self.survey();
-        let pressure = self.pressure(&survey, relief.tried, relief.checkpoint_goal);
+        let totals = self.totals();
+        let pressure = self.pressure(&totals, relief.tried, relief.checkpoint_goal);
         match next_relief(&pressure) {
             Relief::Rest | Relief::Stuck | Relief::AwaitFlush => return true,
             Relief::Expel => {
@@ -173,7 +173,7 @@ impl<S: KvStore> Bucket<S> {
                     0 => pressure.excess,
                     excess => excess,
                 };
-                self.drop_cursors(survey.pinned, wanted);
+                self.drop_cursors(totals.pinned, wanted);
             }
             Relief::Evict => {
                 relief.evicting = Some(self.begin_eviction());
@@ -184,8 +184,8 @@ impl<S: KvStore> Bucket<S> {
     }
 
     /// Collects the figures of every vBucket, and gives those with changes an equal part of the memory for checkpoints.
-    fn survey(&self) -> Survey {
-        let mut survey = Survey::default();
+    fn totals(&self) -> ReliefTotals {
+        let mut totals = ReliefTotals::default();
         let busy = self.relieving.busy.load(Ordering::Relaxed).max(1);
         let tenth = self.memory.checkpoint_quota() / CHECKPOINTS_PER_VBUCKET / busy;
         let bytes_max = tenth.clamp(CHECKPOINT_BYTES_MIN, CHECKPOINT_BYTES_MAX) as usize;
@@ -205,11 +205,11 @@ impl<S: KvStore> Bucket<S> {
             let Some((pressure, figures, checkpoints, entries, state)) = found else {
                 continue;
             };
-            survey.dirty += checkpoints.dirty_items;
-            survey.queued += checkpoints.dirty_bytes as u64;
-            survey.busy += u64::from(checkpoints.slot_bytes > 0);
-            survey.away += figures.non_resident;
-            survey.evictable += match self.eviction() {
+            totals.dirty += checkpoints.dirty_items;
+            totals.queued += checkpoints.dirty_bytes as u64;
+            totals.busy += u64::from(checkpoints.slot_bytes > 0);
+            totals.away += figures.non_resident;
+            totals.evictable += match self.eviction() {
                 Eviction::Values if !keys_leave => {
                     (figures.items - figures.non_resident).saturating_sub(checkpoints.dirty_items)
                 }
@@ -219,22 +219,22 @@ impl<S: KvStore> Bucket<S> {
                 Eviction::Delete if state == VbState::Active => figures.items,
                 Eviction::Delete | Eviction::None => 0,
             };
-            survey
+            totals
                 .pinned
                 .extend(pressure.slowest.map(|slowest| (slowest.pinned_bytes, vb)));
         }
-        self.relieving.busy.store(survey.busy, Ordering::Relaxed);
+        self.relieving.busy.store(totals.busy, Ordering::Relaxed);
         let flooded = self.eviction().keeps_a_copy()
             && self.flusher_state() == FlusherState::Running
-            && survey.evictable < survey.dirty;
+            && totals.evictable < totals.dirty;
         self.relieving.flooded.store(flooded, Ordering::Relaxed);
         self.relieving
             .evictable
-            .store(survey.evictable > 0, Ordering::Relaxed);
+            .store(totals.evictable > 0, Ordering::Relaxed);
         if self.eviction() == Eviction::Values {
-            self.look_at_keys(survey.away * BARE_BYTES);
+            self.look_at_keys(totals.away * BARE_BYTES);
         }
-        survey
+        totals
     }
 
     /// With eviction of values: decides whether keys are evicted as well, if those that stay take `bare_bytes`.
@@ -251,7 +251,7 @@ impl<S: KvStore> Bucket<S> {
 
     /// Returns the input of the ladder. In a flood the flusher evicts: a pass would walk the whole
     /// table for the few documents that are evictable.
-    fn pressure(&self, survey: &Survey, tried: TriedRungs, checkpoint_goal: u64) -> Pressure {
+    fn pressure(&self, totals: &ReliefTotals, tried: TriedRungs, checkpoint_goal: u64) -> Pressure {
         let memory = &self.memory;
         let clock_rests = tried.evict || self.relieving.flooded.load(Ordering::Relaxed);
         let checkpoints = memory.checkpoints();
@@ -259,14 +259,14 @@ impl<S: KvStore> Bucket<S> {
             excess: memory.to_free(),
             checkpoint_excess: checkpoints.saturating_sub(checkpoint_goal),
             expellable: if tried.expel { 0 } else { checkpoints },
-            pinned: survey
+            pinned: totals
                 .pinned
                 .iter()
                 .map(|(bytes, _)| *bytes as u64)
                 .max()
                 .unwrap_or(0),
-            evictable: if clock_rests { 0 } else { survey.evictable },
-            queued: survey.queued,
+            evictable: if clock_rests { 0 } else { totals.evictable },
+            queued: totals.queued,
         }
     }
 

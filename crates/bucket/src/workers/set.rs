@@ -16,7 +16,7 @@ use super::refiller::Refiller;
 use super::reliever::Reliever;
 use super::warmup::Warmup;
 use crate::Bucket;
-use crate::durable::Decider;
+use crate::durable::DurableTimeouts;
 use crate::pool::{Handle, Lane, Pool, Signal};
 use crate::scans::Scanner;
 use crate::signals::Bell;
@@ -83,7 +83,7 @@ impl<S: KvStore> Workers<S> {
             Reliever::new(this()),
             &bucket.relieving.signal,
         )?;
-        self.add(Lane::Prompt, Decider(this()), &bucket.alarms.signal)?;
+        self.add(Lane::Prompt, DurableTimeouts(this()), &bucket.alarms.signal)?;
         self.add(Lane::Calm, Expirer::new(this()), &bucket.expiry.signal)?;
         self.add(
             Lane::Flush,

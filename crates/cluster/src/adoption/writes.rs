@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use crate::agreed::{
-    BucketSpec, CHUNK_VBUCKETS, Chunk, ClusterId, History, Key, Mark, Meta, Named, NodeState,
+    BucketSpec, CHUNK_VBUCKETS, Chunk, ClusterId, ClusterName, History, Key, Mark, Meta, NodeState,
     Orders, Rebalance, View, name_key,
 };
 use crate::coord::{KeyValue, LeaseId, Op};
@@ -202,7 +202,7 @@ fn last(cluster: ClusterId, (base, read): (&View, &View), sealed: &Sealed) -> Ve
     // Nodes that start find the cluster by its name.
     let named = Op::Put {
         key: name_key(&meta.name),
-        value: text(&Named {
+        value: text(&ClusterName {
             uuid: cluster.uuid(),
         }),
         lease,

@@ -18,7 +18,7 @@ impl ClusterId {
     }
 }
 
-/// Returns the key that holds the UUID of a cluster by its name, see [`Named`](super::Named).
+/// Returns the key that holds the UUID of a cluster by its name, see [`ClusterName`](super::ClusterName).
 pub fn name_key(name: &str) -> String {
     format!("/settee/names/{name}")
 }

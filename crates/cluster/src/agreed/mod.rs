@@ -8,7 +8,7 @@ mod view;
 pub use history::{History, Mark, Seen};
 pub use keys::{CHUNK_VBUCKETS, ClusterId, Key, name_key};
 pub use values::{
-    Address, Alive, BucketSpec, Chunk, Controller, FEATURE_LEVEL, Health, Meta, Named, Node,
+    Address, Alive, BucketSpec, Chunk, ClusterName, Controller, FEATURE_LEVEL, Health, Meta, Node,
     NodeState, Orders, Rebalance,
 };
 pub use view::{Entry, View};

@@ -11,7 +11,7 @@ use crate::map::{BucketId, Chain, NodeId, Phase, Row};
 
 /// Value of a cluster's name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Named {
+pub struct ClusterName {
     /// The cluster's UUID, 32 hex digits.
     pub uuid: String,
 }

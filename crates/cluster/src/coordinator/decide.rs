@@ -11,7 +11,7 @@ use crate::settings::Settings;
 
 /// Input of a decision, besides the row.
 #[derive(Clone, Copy)]
-pub(super) struct Facts<'a> {
+pub(super) struct DecisionInput<'a> {
     pub(super) settings: &'a Settings,
     pub(super) now_ms: u64,
     pub(super) view: &'a View,
@@ -39,7 +39,7 @@ pub(super) enum Decision {
     Refuse(usize),
 }
 
-impl Facts<'_> {
+impl DecisionInput<'_> {
     fn state(&self, node: NodeId) -> Option<NodeState> {
         self.view.nodes.get(&node).map(|entry| entry.value.state)
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::decide::Facts;
+use super::decide::DecisionInput;
 use super::draft;
 use super::moves::{PlannedChains, Takeovers};
 use super::progress::{Progress, Promoted};
@@ -274,7 +274,11 @@ impl Coordinator {
         self.seals.retain(|vb, _| found.contains(vb));
     }
 
-    pub(super) fn facts<'a>(&'a self, tick: &Tick<'a>, row: Option<(Vb, u64, &Row)>) -> Facts<'a> {
+    pub(super) fn facts<'a>(
+        &'a self,
+        tick: &Tick<'a>,
+        row: Option<(Vb, u64, &Row)>,
+    ) -> DecisionInput<'a> {
         let view = tick.view;
         let report = row.and_then(|(vb, revision, _)| {
             let report = self.reports.get(&vb);
@@ -283,7 +287,7 @@ impl Coordinator {
         let active = row.and_then(|(_, _, row)| row.chain.active());
         let failed = active.and_then(|node| Some((node, view.nodes.get(&node)?.value.revoke?)));
         let orders = view.orders.as_ref();
-        Facts {
+        DecisionInput {
             settings: &self.settings,
             now_ms: tick.now_ms,
             view,

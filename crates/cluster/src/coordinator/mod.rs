@@ -7,7 +7,6 @@
 //!
 //! [`Coordinator::tick`] looks at the whole state and returns the next actions, with one transaction at a time.
 
-mod asks;
 mod decide;
 mod draft;
 mod hand_over;
@@ -17,16 +16,17 @@ mod orders;
 mod policy;
 mod progress;
 mod renewal;
+mod requests;
 mod round;
 mod seals;
-mod unsafely;
+mod unsafe_failover;
 
 pub use hand_over::can_hand_over;
 pub use machine::{Action, Coordinator, Tick};
 pub use moves::misplaced;
 pub use policy::FailoverBlock;
 pub use progress::{LackingVBucket, Progress, Promoted};
-pub use unsafely::{Forced, forced, unsafe_order};
+pub use unsafe_failover::{ForcedPromotion, forced, unsafe_order};
 
 #[cfg(test)]
 mod tests;

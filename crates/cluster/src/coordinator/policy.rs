@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::decide::Facts;
+use super::decide::DecisionInput;
 use crate::agreed::NodeState;
 use crate::map::{NodeId, Row, Vb};
 
@@ -25,7 +25,7 @@ pub enum FailoverBlock {
 
 /// Input of the policy, besides the view.
 pub(super) struct Situation<'a> {
-    pub(super) facts: Facts<'a>,
+    pub(super) facts: DecisionInput<'a>,
     pub(super) watching_since_ms: u64,
     pub(super) heard: &'a BTreeMap<NodeId, u64>,
     /// Nodes that hold up an election although their lease is valid.

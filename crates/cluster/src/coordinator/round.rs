@@ -11,7 +11,7 @@ use super::orders;
 use super::policy::Situation;
 use super::progress::{LackingVBucket, Progress, Promoted};
 use super::renewal::Renewal;
-use super::unsafely::{self, AcceptedLoss};
+use super::unsafe_failover::{self, AcceptedLoss};
 use crate::agreed::{CHUNK_VBUCKETS, NodeState, Rebalance, View};
 use crate::coord::Txn;
 use crate::map::{NodeId, Phase, Row, Vb};
@@ -50,7 +50,7 @@ impl Coordinator {
                         revision,
                         lost,
                     };
-                    unsafely::obey(view, &mut draft, *node, told);
+                    unsafe_failover::obey(view, &mut draft, *node, told);
                 }
                 Order::FailOverGracefully(node) => hand_over::obey(view, &mut draft, *node),
                 _ => orders::obey(view, &mut draft, order),

@@ -10,7 +10,7 @@ use bucket::{
 };
 use cluster::agent::{Copy, Role, Step, Topology};
 use cluster::{BucketId, Copies, NodeId, Vb};
-use copies::{Around, BucketCopies, CopyState, Steps, node_name};
+use copies::{BucketCopies, CopyState, NodeServices, Steps, node_name};
 use engine::{Outcome, VbConfig};
 use model::{CompressionMode, Seqno, SnapshotRange, VbId, VbState, VbUuid};
 
@@ -54,13 +54,13 @@ pub(crate) struct SimBucket {
 }
 
 /// Services of a node for a bucket.
-pub(crate) struct SimAround<'a> {
+pub(crate) struct SimServices<'a> {
     bucket: &'a SimBucket,
     random: &'a RefCell<Rng>,
     numbers: &'a Cell<u64>,
 }
 
-impl Around for SimAround<'_> {
+impl NodeServices for SimServices<'_> {
     fn random_u64(&self) -> u64 {
         self.random.borrow_mut().next()
     }
@@ -126,12 +126,12 @@ impl SimBucket {
         Link::new(of, (node.0, self.bug), numbers.get(), now_ms)
     }
 
-    pub(crate) fn around<'a>(
+    pub(crate) fn services<'a>(
         &'a self,
         random: &'a RefCell<Rng>,
         numbers: &'a Cell<u64>,
-    ) -> SimAround<'a> {
-        SimAround {
+    ) -> SimServices<'a> {
+        SimServices {
             bucket: self,
             random,
             numbers,
@@ -142,13 +142,13 @@ impl SimBucket {
         &'a self,
         me: NodeId,
         failed: &'a BTreeSet<NodeId>,
-        around: &'a SimAround<'a>,
+        services: &'a SimServices<'a>,
     ) -> Steps<'a, Disk> {
         Steps {
             copies: &self.copies,
             me,
             failed,
-            around,
+            services,
         }
     }
 
@@ -308,8 +308,8 @@ impl Vbs {
                 _ => continue,
             };
             if let Some(bucket) = self.buckets.get(&vb.bucket) {
-                let around = bucket.around(random, numbers);
-                let steps = bucket.steps(self.me, failed, &around);
+                let services = bucket.services(random, numbers);
+                let steps = bucket.steps(self.me, failed, &services);
                 if let Some(mut open) = steps.begin(step) {
                     steps.go_on(&mut open);
                 }

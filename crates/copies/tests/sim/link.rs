@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bucket::{Bucket, ReadySet};
-use consumer::{FilledBucket, Intake, StandingStreams, StreamWishes, Unusable};
+use consumer::{FilledBucket, Intake, StandingOptions, StandingStreams, Unusable};
 use copies::{Gate, Gated};
 use model::VbId;
 use registry::Progress;
@@ -106,7 +106,7 @@ impl Link {
         let progress = Arc::new(Progress::new(bucket.vbuckets()));
         let mut intake = Intake::new(target, progress, WINDOW_BYTES, began_ns);
         intake.agree_on_sync_writes(true);
-        let wishes = StreamWishes {
+        let wishes = StandingOptions {
             flags: StreamFlags::ACTIVE_ONLY,
             retry: RETRY,
             poll: None,

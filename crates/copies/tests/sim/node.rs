@@ -245,9 +245,9 @@ impl Node {
         if self.failed != failed {
             self.failed = failed;
             for bucket in self.vbs.buckets.values() {
-                let around = bucket.around(&self.random, &self.numbers);
+                let services = bucket.services(&self.random, &self.numbers);
                 bucket
-                    .steps(self.id, &self.failed, &around)
+                    .steps(self.id, &self.failed, &services)
                     .refresh_chains();
             }
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bucket::{Backfill, BackfillBuffer, BackfillChunk, BackfillNews, Bucket, ReadySet, WantedRows};
 use engine::dcp::{
-    ClaimedPosition, Event, Filled, RollbackRules, Snapshot, StoreRows, Stream, StreamAsk,
+    ClaimedPosition, Event, FillResult, RollbackRules, Snapshot, StoreRows, Stream, StreamAsk,
     StreamEnd, StreamOptions, StreamRefusal,
 };
 use engine::{Garbage, VBucket};
@@ -205,9 +205,9 @@ impl Entry {
             return true;
         }
         match self.locked(vb, bucket, |stream, vbucket| stream.fill(vbucket, name)) {
-            Some(Filled::Ready | Filled::Latest) | None => true,
-            Some(Filled::Idle | Filled::HandOver) => false,
-            Some(Filled::Backfill(range)) => {
+            Some(FillResult::Ready | FillResult::Latest) | None => true,
+            Some(FillResult::Idle | FillResult::HandOver) => false,
+            Some(FillResult::Backfill(range)) => {
                 let rows = WantedRows::Newest(None);
                 self.backfill = Some(bucket.backfill(vb, range, rows, buffer));
                 true

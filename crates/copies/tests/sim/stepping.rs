@@ -19,8 +19,8 @@ impl World {
         node.kept = node.participant.newest();
         let before = node.vbs.copy(vb);
         let open = node.vbs.buckets.get(&vb.bucket).and_then(|bucket| {
-            let around = bucket.around(&node.random, &node.numbers);
-            bucket.steps(node.id, &node.failed, &around).begin(step)
+            let services = bucket.services(&node.random, &node.numbers);
+            bucket.steps(node.id, &node.failed, &services).begin(step)
         });
         match open {
             Some(unfinished) => {
@@ -47,8 +47,8 @@ impl World {
         for (mut unfinished, step, before) in std::mem::take(&mut node.open) {
             let bucket = node.vbs.buckets.get(&unfinished.vb().bucket);
             let over = bucket.is_none_or(|bucket| {
-                let around = bucket.around(&node.random, &node.numbers);
-                let steps = bucket.steps(node.id, &node.failed, &around);
+                let services = bucket.services(&node.random, &node.numbers);
+                let steps = bucket.steps(node.id, &node.failed, &services);
                 steps.go_on(&mut unfinished) || {
                     bucket.flush();
                     steps.go_on(&mut unfinished)
@@ -116,7 +116,7 @@ mod tests {
     use std::sync::Arc;
 
     use cluster::{BucketId, NodeId};
-    use copies::{Around, Steps};
+    use copies::{NodeServices, Steps};
     use model::VbId;
 
     use super::*;
@@ -131,7 +131,7 @@ mod tests {
         possible: Cell<bool>,
     }
 
-    impl Around for Connections {
+    impl NodeServices for Connections {
         fn random_u64(&self) -> u64 {
             1
         }
@@ -158,12 +158,12 @@ mod tests {
     }
 
     /// Makes a step, if it is possible.
-    fn make(bucket: &SimBucket, around: &Connections, step: Step) {
+    fn make(bucket: &SimBucket, services: &Connections, step: Step) {
         let steps = Steps {
             copies: &bucket.copies,
             me: ME,
             failed: &BTreeSet::new(),
-            around,
+            services,
         };
         let mut open = steps.begin(step).expect("a step with a term");
         steps.go_on(&mut open);
@@ -175,30 +175,30 @@ mod tests {
     fn a_copy_without_a_connection_follows_no_node() {
         let (bucket, from) = (bucket(), NodeId(2));
         let possible = Cell::new(true);
-        let around = Connections { possible };
+        let services = Connections { possible };
         let made = |step| {
-            make(&bucket, &around, step);
+            make(&bucket, &services, step);
             let copy = bucket.copies.copy(ME, VbId(VB.number)).expect("a copy");
             (copy.term, copy.follows)
         };
         let follow = |term| Step::Follow { vb: VB, term, from };
         assert_eq!(made(Step::Create { vb: VB, term: 1 }), (1, None));
         assert_eq!(made(follow(1)), (1, Some(from)));
-        around.possible.set(false);
+        services.possible.set(false);
         assert_eq!(made(follow(2)), (2, None));
-        around.possible.set(true);
+        services.possible.set(true);
         assert_eq!(made(follow(2)), (2, Some(from)));
     }
 
     #[test]
     fn a_copy_is_not_made_again_while_it_is_rolled_back() {
-        let (bucket, around) = (bucket(), Connections::default());
+        let (bucket, services) = (bucket(), Connections::default());
         let create = Step::Create { vb: VB, term: 1 };
-        make(&bucket, &around, create);
+        make(&bucket, &services, create);
         let vb = VbId(VB.number);
         // It is not found any more, as during a rollback.
         assert!(bucket.copies.bucket.delete_vbucket(vb).unwrap());
-        make(&bucket, &around, create);
+        make(&bucket, &services, create);
         assert_eq!(bucket.copies.bucket.with_vbucket(vb, |_| ()), None);
     }
 }

@@ -63,7 +63,7 @@ const SHRUNK_MAX: usize = 256;
 
 /// Segment that holds a slot.
 #[derive(Clone, Copy, Debug)]
-enum Home {
+enum SlotSegment {
     Sealed(usize),
     Tail,
 }
@@ -202,50 +202,50 @@ impl CheckpointLog {
         self.open.historical = historical;
     }
 
-    fn find(&self, seqno: Seqno) -> Option<(Home, usize)> {
+    fn find(&self, seqno: Seqno) -> Option<(SlotSegment, usize)> {
         if self.tail.first().is_some_and(|first| first.seqno <= seqno) {
-            return Some((Home::Tail, index_of(&self.tail, seqno)?));
+            return Some((SlotSegment::Tail, index_of(&self.tail, seqno)?));
         }
-        let home = home_of(&self.sealed, seqno)?;
+        let segment = home_of(&self.sealed, seqno)?;
         Some((
-            Home::Sealed(home),
-            index_of(&self.sealed[home].slots, seqno)?,
+            SlotSegment::Sealed(segment),
+            index_of(&self.sealed[segment].slots, seqno)?,
         ))
     }
 
-    fn facts_mut(&mut self, home: Home) -> &mut SegmentCounts {
-        match home {
-            Home::Tail => &mut self.tail_facts,
-            Home::Sealed(index) => &mut self.sealed[index].facts,
+    fn facts_mut(&mut self, segment: SlotSegment) -> &mut SegmentCounts {
+        match segment {
+            SlotSegment::Tail => &mut self.tail_facts,
+            SlotSegment::Sealed(index) => &mut self.sealed[index].facts,
         }
     }
 
     /// Replaces `old` in the log. Returns the seqno of the row that the new change supersedes.
     pub(super) fn replace(&mut self, old: &Document) -> Seqno {
-        let Some((home, index)) = self.find(old.seqno()) else {
+        let Some((segment, index)) = self.find(old.seqno()) else {
             return old.seqno();
         };
-        let position = self.facts_mut(home).first_position + index as u64;
+        let position = self.facts_mut(segment).first_position + index as u64;
         if position < self.open.first_position || self.open.kind != CheckpointKind::Memory {
-            self.mark_stale(home, index, old);
+            self.mark_stale(segment, index, old);
             return old.seqno();
         }
-        let slot = match home {
-            Home::Tail => &mut self.tail[index],
-            Home::Sealed(segment) => {
+        let slot = match segment {
+            SlotSegment::Tail => &mut self.tail[index],
+            SlotSegment::Sealed(segment) => {
                 let slots = Arc::get_mut(&mut self.sealed[segment].slots);
                 &mut slots.expect("nobody shares a segment that reaches into the open run")[index]
             }
         };
         let supersedes = slot.rows.superseded();
         if slot.document.take().is_some() {
-            self.forget_replaced(home, old.memory_bytes());
+            self.forget_replaced(segment, old.memory_bytes());
         }
         supersedes
     }
 
-    fn forget_replaced(&mut self, home: Home, bytes: usize) {
-        let facts = self.facts_mut(home);
+    fn forget_replaced(&mut self, segment: SlotSegment, bytes: usize) {
+        let facts = self.facts_mut(segment);
         facts.live -= 1;
         facts.live_bytes -= bytes;
         let dead = facts.live == 0;
@@ -255,7 +255,7 @@ impl CheckpointLog {
         self.dirty_items -= 1;
         self.dirty_bytes -= bytes;
         self.deduplicated += 1;
-        if let (Home::Sealed(index), true) = (home, dead) {
+        if let (SlotSegment::Sealed(index), true) = (segment, dead) {
             self.drop_dead(index);
         }
     }
@@ -271,21 +271,21 @@ impl CheckpointLog {
         }
     }
 
-    fn mark_stale(&mut self, home: Home, index: usize, old: &Document) {
-        let slot = match home {
-            Home::Tail => &self.tail[index],
-            Home::Sealed(segment) => &self.sealed[segment].slots[index],
+    fn mark_stale(&mut self, segment: SlotSegment, index: usize, old: &Document) {
+        let slot = match segment {
+            SlotSegment::Tail => &self.tail[index],
+            SlotSegment::Sealed(segment) => &self.sealed[segment].slots[index],
         };
         if slot.document.as_ref().is_some_and(|held| held.same_as(old)) {
-            self.facts_mut(home).stale_bytes += old.memory_bytes();
+            self.facts_mut(segment).stale_bytes += old.memory_bytes();
             self.stale_bytes += old.memory_bytes();
         }
     }
 
     /// Records that the table dropped `old` without a change (its value was evicted).
     pub(crate) fn note_evicted(&mut self, old: &Document) {
-        if let Some((home, index)) = self.find(old.seqno()) {
-            self.mark_stale(home, index, old);
+        if let Some((segment, index)) = self.find(old.seqno()) {
+            self.mark_stale(segment, index, old);
         }
     }
 

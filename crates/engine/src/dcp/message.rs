@@ -143,7 +143,7 @@ pub enum Event<'a> {
 
 /// Result of [`Stream::fill`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Filled {
+pub enum FillResult {
     /// Call [`Stream::next_event`], or `fill` again.
     Ready,
     /// As `Ready`, and the log is read to its end: `fill` finds no more until the vBucket changes.
@@ -157,7 +157,7 @@ pub enum Filled {
     HandOver,
 }
 
-impl Filled {
+impl FillResult {
     /// Returns the result for a batch from the log; `left` is whether the log has more.
     pub(super) fn taken(left: bool) -> Self {
         if left { Self::Ready } else { Self::Latest }

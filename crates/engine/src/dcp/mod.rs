@@ -24,7 +24,7 @@ pub use filter::StreamFilter;
 pub use flow::FlowControl;
 pub use keepalive::{Keepalive, Pulse};
 pub use message::{
-    Advances, Event, Filled, Snapshot, StoreView, StreamAsk, StreamEnd, StreamFigures,
+    Advances, Event, FillResult, Snapshot, StoreView, StreamAsk, StreamEnd, StreamFigures,
     StreamOptions, StreamRefusal, StreamTotals, Versions,
 };
 pub use pending_changes::StoreRows;

@@ -150,16 +150,19 @@ impl World {
                 said.push(tell(&event));
             }
             let (filled, _garbage) = self.stream.fill(&mut self.vbucket, NAME);
-            assert!(!has_latest || filled == Filled::Idle, "there was no more");
-            has_latest = filled == Filled::Latest;
+            assert!(
+                !has_latest || filled == FillResult::Idle,
+                "there was no more"
+            );
+            has_latest = filled == FillResult::Latest;
             match filled {
-                Filled::Ready | Filled::Latest if !self.stream.is_over() => {}
-                Filled::Ready | Filled::Latest | Filled::Idle => return said.join(" "),
-                Filled::HandOver => {
+                FillResult::Ready | FillResult::Latest if !self.stream.is_over() => {}
+                FillResult::Ready | FillResult::Latest | FillResult::Idle => return said.join(" "),
+                FillResult::HandOver => {
                     self.vbucket.set_state(VbState::Dead, None, VbUuid(9));
                     self.stream.handed_over();
                 }
-                Filled::Backfill(range) => self.backfill(range, &mut said),
+                FillResult::Backfill(range) => self.backfill(range, &mut said),
             }
         }
     }
@@ -325,7 +328,7 @@ fn cursor_dropped_during_backfill_causes_another_backfill() {
     world.flush(usize::MAX);
     world.reopen(plain(0));
     let (filled, _garbage) = world.stream.fill(&mut world.vbucket, NAME);
-    assert_eq!(filled, Filled::Backfill(range(1, FOR_EVER)));
+    assert_eq!(filled, FillResult::Backfill(range(1, FOR_EVER)));
     let view = world.stored;
     let rows = world.rows.clone();
     let cursor = world.stream.figures().cursor.expect("it has one");
@@ -484,9 +487,9 @@ fn purged_tombstones_end_the_backfill_of_a_peer_with_data() {
             .remove_cursor(world.stream.figures().cursor.expect("it has one")),
     );
     let (filled, _garbage) = world.stream.fill(&mut world.vbucket, NAME);
-    assert_eq!(filled, Filled::Ready);
+    assert_eq!(filled, FillResult::Ready);
     let (filled, _garbage) = world.stream.fill(&mut world.vbucket, NAME);
-    assert_eq!(filled, Filled::Backfill(range(4, FOR_EVER)));
+    assert_eq!(filled, FillResult::Backfill(range(4, FOR_EVER)));
     let view = StoreView {
         purge_seqno: Seqno(4),
         ..world.stored
@@ -514,11 +517,11 @@ fn disk_snapshot_names_completed_prepares() {
     let cursor = world.stream.take_cursor().expect("it has one");
     drop(world.vbucket.remove_cursor(cursor));
     world.flush(usize::MAX);
-    let mut filled = Filled::Ready;
-    while matches!(filled, Filled::Ready | Filled::Latest) {
+    let mut filled = FillResult::Ready;
+    while matches!(filled, FillResult::Ready | FillResult::Latest) {
         filled = world.stream.fill(&mut world.vbucket, NAME).0;
     }
-    assert_eq!(filled, Filled::Backfill(range(1, FOR_EVER)));
+    assert_eq!(filled, FillResult::Backfill(range(1, FOR_EVER)));
     drop(
         world
             .stream
@@ -549,8 +552,8 @@ fn snapshot_end_excludes_prepares_that_the_peer_does_not_get() {
         let cursor = world.stream.take_cursor().expect("it has one");
         drop(world.vbucket.remove_cursor(cursor));
         world.flush(usize::MAX);
-        let mut filled = Filled::Ready;
-        while matches!(filled, Filled::Ready | Filled::Latest) {
+        let mut filled = FillResult::Ready;
+        while matches!(filled, FillResult::Ready | FillResult::Latest) {
             filled = world.stream.fill(&mut world.vbucket, NAME).0;
         }
         let view = StoreView {
@@ -630,7 +633,7 @@ fn long_segment_is_read_completely_in_parts() {
                 }
             }
             let (filled, _garbage) = world.stream.fill(&mut world.vbucket, NAME);
-            if filled == Filled::Idle {
+            if filled == FillResult::Idle {
                 break;
             }
         }

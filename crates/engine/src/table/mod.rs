@@ -9,7 +9,7 @@ use foldhash::fast::FixedState;
 use model::{Document, Seqno};
 use part::Rehash;
 use parts::Parts;
-pub(crate) use parts::Spot;
+pub(crate) use parts::SlotIndex;
 
 mod away;
 mod part;
@@ -23,7 +23,7 @@ mod tests;
 pub(crate) struct TablePlace {
     /// Hash of the key.
     pub(crate) hash: u64,
-    spot: Spot,
+    slot: SlotIndex,
 }
 
 /// Documents by key, 8 bytes an entry; the keys are only in the documents.
@@ -124,8 +124,8 @@ impl Table {
     #[inline]
     pub(crate) fn place(&self, key: &[u8]) -> TablePlace {
         let hash = hash_of(&self.hasher, key);
-        let spot = self.documents.find(hash, |document| document.has_key(key));
-        TablePlace { hash, spot }
+        let slot = self.documents.find(hash, |document| document.has_key(key));
+        TablePlace { hash, slot }
     }
 
     /// Prefetches the memory that a look-up of `key` reads first.
@@ -145,27 +145,27 @@ impl Table {
     }
 
     /// Place of the document in a slot.
-    pub(crate) fn place_of_slot(&self, spot: Spot) -> Option<TablePlace> {
-        let document = self.documents.get(spot)?;
+    pub(crate) fn place_of_slot(&self, slot: SlotIndex) -> Option<TablePlace> {
+        let document = self.documents.get(slot)?;
         Some(TablePlace {
             hash: hash_of(&self.hasher, document.key()),
-            spot,
+            slot,
         })
     }
 
     /// Document at a place.
     #[inline]
     pub(crate) fn at(&self, place: TablePlace) -> Option<&Document> {
-        self.documents.get(place.spot)
+        self.documents.get(place.slot)
     }
 
     /// Document in a slot, for passes over the table.
-    pub(crate) fn in_slot(&self, spot: Spot) -> Option<&Document> {
-        self.documents.get(spot)
+    pub(crate) fn in_slot(&self, slot: SlotIndex) -> Option<&Document> {
+        self.documents.get(slot)
     }
 
     /// Runs one step of a pass over the slots; see [`Parts::step`].
-    pub(crate) fn step(&self, next: &mut Spot) -> Option<Spot> {
+    pub(crate) fn step(&self, next: &mut SlotIndex) -> Option<SlotIndex> {
         self.documents.step(next)
     }
 
@@ -175,8 +175,8 @@ impl Table {
     }
 
     /// Returns a slot chosen by `seed`.
-    pub(crate) fn some_spot(&self, seed: u64) -> Spot {
-        self.documents.some_spot(seed)
+    pub(crate) fn some_slot(&self, seed: u64) -> SlotIndex {
+        self.documents.some_slot(seed)
     }
 
     /// Puts the document at the place of its key; returns the previous one.
@@ -184,7 +184,7 @@ impl Table {
     /// Cost: bounded; a full table grows by a small part.
     pub(crate) fn put(&mut self, place: TablePlace, document: Document) -> Option<Document> {
         self.counts.add(&document);
-        if let Some(there) = self.documents.get_mut(place.spot) {
+        if let Some(there) = self.documents.get_mut(place.slot) {
             let old = std::mem::replace(there, document);
             self.counts.subtract(&old);
             return Some(old);
@@ -253,7 +253,7 @@ impl Table {
     /// only in the store.
     #[inline]
     pub(crate) fn is_known(&self, place: TablePlace) -> bool {
-        place.spot != Spot::NONE || self.away.is_none()
+        place.slot != SlotIndex::NONE || self.away.is_none()
     }
 
     /// Whether a key without a document in memory may be only in the store, unchanged since the

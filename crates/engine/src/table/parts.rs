@@ -21,9 +21,9 @@ const PART_MEANT_FOR: usize = 320;
 /// One number, so that functions return it in a register: the part in the upper bits, the slot in
 /// the lower ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Spot(u64);
+pub(crate) struct SlotIndex(u64);
 
-impl Spot {
+impl SlotIndex {
     /// No slot.
     pub(crate) const NONE: Self = Self(u64::MAX);
 
@@ -122,24 +122,24 @@ impl<T> Parts<T> {
         part.into_iter().flat_map(move |part| part.candidates(hash))
     }
 
-    /// Returns the slot with the entry of this hash that `is_it` accepts; [`Spot::NONE`] if there
+    /// Returns the slot with the entry of this hash that `is_it` accepts; [`SlotIndex::NONE`] if there
     /// is none.
     #[inline]
-    pub(crate) fn find(&self, hash: u64, is_it: impl FnMut(&T) -> bool) -> Spot {
+    pub(crate) fn find(&self, hash: u64, is_it: impl FnMut(&T) -> bool) -> SlotIndex {
         let index = self.part_of(hash);
         let part = self.all.get(index);
         let slot = part.and_then(|part| part.find(hash, is_it));
-        slot.map_or(Spot::NONE, |slot| Spot::new(index, slot))
+        slot.map_or(SlotIndex::NONE, |slot| SlotIndex::new(index, slot))
     }
 
     #[inline]
-    pub(crate) fn get(&self, spot: Spot) -> Option<&T> {
-        self.all.get(spot.part())?.get(spot.slot())
+    pub(crate) fn get(&self, slot: SlotIndex) -> Option<&T> {
+        self.all.get(slot.part())?.get(slot.slot())
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, spot: Spot) -> Option<&mut T> {
-        self.all.get_mut(spot.part())?.get_mut(spot.slot())
+    pub(crate) fn get_mut(&mut self, slot: SlotIndex) -> Option<&mut T> {
+        self.all.get_mut(slot.part())?.get_mut(slot.slot())
     }
 
     /// Adds an entry. The caller checks for an existing entry of the same key.
@@ -272,27 +272,27 @@ impl<T> Parts<T> {
     /// the next step starts again.
     ///
     /// A pass may visit entries that move during it twice, or only in the next pass.
-    pub(crate) fn step(&self, next: &mut Spot) -> Option<Spot> {
+    pub(crate) fn step(&self, next: &mut SlotIndex) -> Option<SlotIndex> {
         while let Some(part) = self.all.get(next.part()) {
-            let spot = *next;
-            *next = match part.next(spot.slot()) {
-                Some(number) => Spot::new(spot.part(), number),
-                None => Spot::new(spot.part() + 1, 0),
+            let slot = *next;
+            *next = match part.next(slot.slot()) {
+                Some(number) => SlotIndex::new(slot.part(), number),
+                None => SlotIndex::new(slot.part() + 1, 0),
             };
-            if part.has_slot(spot.slot()) {
-                return Some(spot);
+            if part.has_slot(slot.slot()) {
+                return Some(slot);
             }
         }
-        *next = Spot::default();
+        *next = SlotIndex::default();
         None
     }
 
     /// Returns a slot chosen by `seed`, where a pass may begin.
-    pub(crate) fn some_spot(&self, seed: u64) -> Spot {
+    pub(crate) fn some_slot(&self, seed: u64) -> SlotIndex {
         let part = (seed % (self.all.len() as u64).max(1)) as usize;
         let slots = self.all.get(part).map_or(1, |part| part.slots().max(1));
         let index = (seed >> 32) as usize % slots;
-        Spot::new(part, Part::<T>::number_of(index))
+        SlotIndex::new(part, Part::<T>::number_of(index))
     }
 
     /// Number of entries.

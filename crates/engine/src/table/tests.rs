@@ -15,7 +15,7 @@ fn document(key: &[u8], value: &[u8], kind: Kind) -> Document {
 
 fn recount(table: &Table) -> TableCounts {
     let mut counts = TableCounts::default();
-    let mut next = Spot::default();
+    let mut next = SlotIndex::default();
     std::iter::from_fn(|| table.step(&mut next))
         .filter_map(|slot| table.in_slot(slot))
         .for_each(|found| counts.add(found));
@@ -83,8 +83,8 @@ fn counts_follow_replacement_eviction_and_removal() {
 fn an_empty_table_allocates_nothing() {
     let table = Table::new(7);
     assert_eq!(table.array_bytes(), 0);
-    assert!(table.place_of_slot(Spot::default()).is_none());
-    assert!(table.step(&mut Spot::default()).is_none());
+    assert!(table.place_of_slot(SlotIndex::default()).is_none());
+    assert!(table.step(&mut SlotIndex::default()).is_none());
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn a_pass_meets_every_document_once() {
             document(&index.to_be_bytes(), b"", Kind::Mutation),
         );
     }
-    let mut next = table.some_spot(0);
+    let mut next = table.some_slot(0);
     let mut met = std::collections::BTreeSet::new();
     let mut steps = 0;
     while let Some(slot) = table.step(&mut next) {
@@ -144,7 +144,7 @@ fn a_pass_meets_every_document_once() {
         }
     }
     assert_eq!((met.len(), steps), (10_000, table.slots()));
-    assert_eq!(next, Spot::default());
+    assert_eq!(next, SlotIndex::default());
 }
 
 /// Hashes that differ in few bits, so that entries crowd in few buckets and share tags.

@@ -12,7 +12,7 @@ use super::pass::{Pass, Visited};
 use super::{Applied, VBucket};
 use crate::checkpoint::ReplicaError;
 use crate::error::OpError;
-use crate::table::Spot;
+use crate::table::SlotIndex;
 use crate::types::ScanProgress;
 use collections::{
     CollectionChange, CollectionCounts, EventGroup, Living, ManifestPlanner, OpenCollection,
@@ -266,7 +266,7 @@ impl VBucket {
         }
         if self.erasing.end == Seqno::ZERO {
             self.erasing.end = self.collections.dead_end();
-            self.next_slot[Pass::Erase as usize] = Spot::default();
+            self.next_slot[Pass::Erase as usize] = SlotIndex::default();
         }
         let progress = self.pass(Pass::Erase, slots, |this, slot| {
             let found = this.table.in_slot(slot);

@@ -5,14 +5,18 @@ use model::{Cas, Document, Now, Seqno};
 use super::VBucket;
 use crate::error::OpError;
 use crate::mutated::Mutated;
-use crate::types::{Exchange, Got, HistoryPoint, Outcome};
+use crate::types::{Exchange, GetResult, HistoryPoint, Outcome};
 
 impl VBucket {
     /// Reads a document or, if there is none, its tombstone.
     ///
     /// # Errors
     /// `KeyNotFound` if there is neither; `NotMyVbucket` and `WouldBlockPending` unless active.
-    pub fn get_or_tombstone(&mut self, key: &[u8], now: Now) -> Result<Outcome<Got>, OpError> {
+    pub fn get_or_tombstone(
+        &mut self,
+        key: &[u8],
+        now: Now,
+    ) -> Result<Outcome<GetResult>, OpError> {
         self.check_key(key)?;
         let place = seek!(self, key);
         self.check_readable(place, key)?;

@@ -5,7 +5,7 @@ use model::{Cas, Now};
 use super::VBucket;
 use crate::error::OpError;
 use crate::locks::Lock;
-use crate::types::{Got, Outcome};
+use crate::types::{GetResult, Outcome};
 
 impl VBucket {
     /// Reads a document and locks it. Until the lock ends, writers must show the returned CAS, and
@@ -20,7 +20,7 @@ impl VBucket {
         key: &[u8],
         seconds: u32,
         now: Now,
-    ) -> Result<Outcome<Got>, OpError> {
+    ) -> Result<Outcome<GetResult>, OpError> {
         self.check_key(key)?;
         let place = seek!(self, key);
         self.check_undecided(place, key)?;
@@ -46,7 +46,7 @@ impl VBucket {
         };
         self.locks.insert(lock, now);
         self.counters.ops_get += 1;
-        Ok(Outcome::Done(Got { document, cas }))
+        Ok(Outcome::Done(GetResult { document, cas }))
     }
 
     /// Ends a lock. `cas` is the one that [`VBucket::get_locked`] returned.

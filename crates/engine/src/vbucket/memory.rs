@@ -6,7 +6,7 @@ use super::VBucket;
 use super::attributes::tombstone_of;
 use super::partition::HEAT_WRITTEN;
 use super::pass::{Pass, Visited};
-use crate::table::Spot;
+use crate::table::SlotIndex;
 use crate::types::{MemoryDelta, Outcome, ScanProgress};
 
 impl VBucket {
@@ -208,7 +208,7 @@ impl VBucket {
 
     /// Cools the document in a slot, or deletes it if it is cold. Returns the bytes of a deleted
     /// document.
-    fn cool_or_delete(&mut self, slot: Spot, now: Now) -> Option<usize> {
+    fn cool_or_delete(&mut self, slot: SlotIndex, now: Now) -> Option<usize> {
         let place = self.table.place_of_slot(slot)?;
         let document = self.live(place, now)?.clone();
         self.check_collection(document.key()).ok()?;

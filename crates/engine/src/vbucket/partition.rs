@@ -12,7 +12,7 @@ use crate::durability::Durability;
 use crate::error::OpError;
 use crate::hlc::Hlc;
 use crate::locks::Locks;
-use crate::table::{Spot, Table, TablePlace};
+use crate::table::{SlotIndex, Table, TablePlace};
 use crate::types::{DocumentPart, FetchKey, MemoryDelta, Outbox, Outcome, VbConfig};
 use collections::VbCollections;
 
@@ -118,7 +118,7 @@ pub struct VBucket {
     /// Memory use as reported last: the total and the checkpoints' share.
     pub(super) reported: MemoryDelta,
     /// Position of each [`Pass`](super::pass::Pass) over the table.
-    pub(super) next_slot: [Spot; PASSES],
+    pub(super) next_slot: [SlotIndex; PASSES],
 }
 
 /// A node has 1,024 vBuckets per bucket: with eight bytes for the allocator, blocks of 1,280 bytes.
@@ -189,7 +189,7 @@ impl VBucket {
             streams_told: false,
             counters: Counters::default(),
             reported: MemoryDelta::default(),
-            next_slot: [Spot::default(); PASSES],
+            next_slot: [SlotIndex::default(); PASSES],
         }
     }
 

@@ -1,7 +1,7 @@
 //! Passes over the table in bounded steps: each step continues where the last one stopped.
 
 use super::VBucket;
-use crate::table::Spot;
+use crate::table::SlotIndex;
 use crate::types::ScanProgress;
 
 /// Kind of a pass; the index in [`VBucket::next_slot`].
@@ -35,7 +35,7 @@ impl VBucket {
         &mut self,
         pass: Pass,
         slots: usize,
-        mut visit: impl FnMut(&mut Self, Spot) -> Visited,
+        mut visit: impl FnMut(&mut Self, SlotIndex) -> Visited,
     ) -> ScanProgress {
         let mut progress = ScanProgress::default();
         while progress.slots < slots {

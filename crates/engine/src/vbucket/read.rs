@@ -6,7 +6,7 @@ use super::VBucket;
 use super::partition::HEAT_READ;
 use crate::error::OpError;
 use crate::table::TablePlace;
-use crate::types::{Got, GotMeta, ObserveSeqno, ObserveState, Observed, Outcome};
+use crate::types::{GetResult, GotMeta, ObserveSeqno, ObserveState, Observed, Outcome};
 
 /// Maximum number of slots that [`VBucket::random_document`] visits.
 const RANDOM_SLOTS_MAX: usize = 4096;
@@ -18,7 +18,7 @@ impl VBucket {
     ///
     /// # Errors
     /// `KeyNotFound`; `NotMyVbucket` and `WouldBlockPending` unless active.
-    pub fn get(&mut self, key: &[u8], now: Now) -> Result<Outcome<Got>, OpError> {
+    pub fn get(&mut self, key: &[u8], now: Now) -> Result<Outcome<GetResult>, OpError> {
         self.check_key(key)?;
         let place = seek!(self, key);
         self.check_readable(place, key)?;
@@ -36,7 +36,7 @@ impl VBucket {
         key: &[u8],
         tombstone: bool,
         now: Now,
-    ) -> Result<Outcome<Got>, OpError> {
+    ) -> Result<Outcome<GetResult>, OpError> {
         if self.state != VbState::Replica {
             return Err(OpError::NotMyVbucket);
         }
@@ -50,7 +50,12 @@ impl VBucket {
     }
 
     #[inline]
-    pub(super) fn read(&mut self, place: TablePlace, document: Document, now: Now) -> Outcome<Got> {
+    pub(super) fn read(
+        &mut self,
+        place: TablePlace,
+        document: Document,
+        now: Now,
+    ) -> Outcome<GetResult> {
         if !document.is_resident() {
             return self.needs_fetch(&document);
         }
@@ -60,7 +65,7 @@ impl VBucket {
             document.set_heat(HEAT_READ);
         }
         let cas = self.visible_cas(place, &document, now);
-        Outcome::Done(Got { document, cas })
+        Outcome::Done(GetResult { document, cas })
     }
 
     #[inline]
@@ -179,7 +184,7 @@ impl VBucket {
         collection: CollectionId,
         seed: u64,
         now: Now,
-    ) -> Result<Option<Got>, OpError> {
+    ) -> Result<Option<GetResult>, OpError> {
         self.check_active()?;
         if !self.collections.is_open(collection) {
             return Err(OpError::UnknownCollection);
@@ -189,7 +194,7 @@ impl VBucket {
         if self.table.counts().items == 0 {
             return Ok(None);
         }
-        let mut next = self.table.some_spot(seed);
+        let mut next = self.table.some_slot(seed);
         for _ in 0..=slots.min(RANDOM_SLOTS_MAX) {
             // At the end of the table the pass restarts, which takes one turn.
             let slot = self.table.step(&mut next);
@@ -200,7 +205,7 @@ impl VBucket {
             if let Some(document) = found.cloned() {
                 let cas = self.visible_cas(place, &document, now);
                 self.count_get(document.key());
-                return Ok(Some(Got { document, cas }));
+                return Ok(Some(GetResult { document, cas }));
             }
         }
         Ok(None)

@@ -10,7 +10,7 @@ use crate::durability::Requirement;
 use crate::error::OpError;
 use crate::mutated::Mutated;
 use crate::table::TablePlace;
-use crate::types::{FetchKey, Got, Outcome, StoreMode, Write};
+use crate::types::{FetchKey, GetResult, Outcome, StoreMode, Write};
 
 impl VBucket {
     /// Stores a whole document. The draft is taken only on success. An existing document keeps its
@@ -170,7 +170,12 @@ impl VBucket {
     /// # Errors
     /// `KeyNotFound`; `Locked`; `SyncWriteInProgress`, `SyncWriteReCommitInProgress`;
     /// `NotMyVbucket`, `WouldBlockPending`.
-    pub fn touch(&mut self, key: &[u8], expiry: u32, now: Now) -> Result<Outcome<Got>, OpError> {
+    pub fn touch(
+        &mut self,
+        key: &[u8],
+        expiry: u32,
+        now: Now,
+    ) -> Result<Outcome<GetResult>, OpError> {
         self.check_key(key)?;
         let place = seek!(self, key);
         self.check_undecided(place, key)?;
@@ -193,6 +198,6 @@ impl VBucket {
             self.table.at(place).cloned().unwrap_or(document)
         };
         let cas = document.cas();
-        Ok(Outcome::Done(Got { document, cas }))
+        Ok(Outcome::Done(GetResult { document, cas }))
     }
 }

@@ -19,7 +19,7 @@ use registry::{BUCKET_WAIT, ClusterStatus, makes_bucket};
 use serde_json::{Value, json};
 use tokio::time;
 
-use crate::answers::{self, Handled};
+use crate::answers::{self, HandlerResult};
 use crate::closing::stopped;
 use crate::documents;
 use crate::state::HttpState;
@@ -34,7 +34,7 @@ pub(super) async fn answer(
     State(state): State<HttpState>,
     request: Request,
     next: Next,
-) -> Handled {
+) -> HandlerResult {
     let path = request.extensions().get::<MatchedPath>().cloned();
     let (Some(member), Some(path)) = (state.view.cluster(), path) else {
         return Ok(next.run(request).await);
@@ -91,7 +91,7 @@ pub(super) async fn await_bucket(
 }
 
 impl ClusterRequest {
-    async fn get(self, path: &str, request: Request, next: Next) -> Handled {
+    async fn get(self, path: &str, request: Request, next: Next) -> HandlerResult {
         let headers = request.headers().clone();
         let user = request.extensions().get::<AuthenticatedUser>().cloned();
         let value = match path {
@@ -138,7 +138,7 @@ impl ClusterRequest {
     }
 
     /// Replaces the one node in a node's own answer about buckets by all nodes.
-    async fn with_nodes(self, answer: Response, headers: &HeaderMap) -> Handled {
+    async fn with_nodes(self, answer: Response, headers: &HeaderMap) -> HandlerResult {
         if !answer.status().is_success() {
             return Ok(answer);
         }

@@ -12,7 +12,7 @@ use tokio::{task, time};
 
 use super::forms;
 use super::request::ClusterRequest;
-use crate::answers::{self, Handled};
+use crate::answers::{self, HandlerResult};
 use crate::form::{Form, field};
 use crate::tools::only;
 
@@ -49,7 +49,7 @@ fn state_of(now: &ClusterStatus, node: &NodeStatus) -> Option<&'static str> {
 }
 
 impl ClusterRequest {
-    pub(super) async fn order(self, path: &str, body: &[u8]) -> Handled {
+    pub(super) async fn order(self, path: &str, body: &[u8]) -> HandlerResult {
         match path {
             "/controller/rebalance" => self.rebalance(body).await,
             "/controller/stopRebalance" => {
@@ -106,14 +106,19 @@ impl ClusterRequest {
         forms::node(&self.status.nodes, body, "otpNode")
     }
 
-    async fn of_node(&self, body: &[u8], order: fn(NodeId) -> Order, done: Followed) -> Handled {
+    async fn of_node(
+        &self,
+        body: &[u8],
+        order: fn(NodeId) -> Order,
+        done: Followed,
+    ) -> HandlerResult {
         let node = self.named(body).map_err(|reason| refused(&reason))?;
         self.give(order(NodeId(node.id)), |now| done(now, node))
             .await
     }
 
     /// Starts a graceful failover: other nodes take over the active copies first. It continues after the answer.
-    async fn fail_over_gracefully(&self, body: &[u8]) -> Handled {
+    async fn fail_over_gracefully(&self, body: &[u8]) -> HandlerResult {
         let node = self.named(body).map_err(|reason| refused(&reason))?;
         if !node.can_hand_over {
             let reason =
@@ -126,7 +131,7 @@ impl ClusterRequest {
     }
 
     /// Adds a node that was failed over: the node recovers by itself, and then it becomes a member again.
-    async fn add_again(&self, body: &[u8]) -> Handled {
+    async fn add_again(&self, body: &[u8]) -> HandlerResult {
         let node = self.named(body).map_err(|reason| refused(&reason))?;
         if node.state == "failed" {
             let reason = "The node has not come back: start it first";
@@ -142,7 +147,7 @@ impl ClusterRequest {
     }
 
     /// Fails a node over even if too few copies are left.
-    async fn fail_over_unsafely(&self, body: &[u8]) -> Handled {
+    async fn fail_over_unsafely(&self, body: &[u8]) -> HandlerResult {
         let node = self.named(body).map_err(|reason| refused(&reason))?;
         let order = unsafe_order(&self.member.view(), NodeId(node.id));
         let done = |now: &ClusterStatus| {
@@ -156,7 +161,7 @@ impl ClusterRequest {
     }
 
     /// Starts a rebalance. The caller must name all nodes; the ejected ones are drained.
-    async fn rebalance(&self, body: &[u8]) -> Handled {
+    async fn rebalance(&self, body: &[u8]) -> HandlerResult {
         let listed = |name| forms::nodes(&self.status.nodes, body, name);
         let known = listed("knownNodes").map_err(|_| mismatch())?;
         let ejected = listed("ejectedNodes").map_err(|reason| refused(&reason))?;
@@ -182,7 +187,7 @@ impl ClusterRequest {
     }
 
     /// Sends an order, and waits for a limited time until the controller has followed it.
-    async fn give(&self, order: Order, done: impl Fn(&ClusterStatus) -> bool) -> Handled {
+    async fn give(&self, order: Order, done: impl Fn(&ClusterStatus) -> bool) -> HandlerResult {
         let member = std::sync::Arc::clone(&self.member);
         let given = task::spawn_blocking(move || member.order(order)).await;
         let given = given.unwrap_or_else(|_| Err("the order was cut short".into()));

@@ -8,10 +8,10 @@ mod feed;
 mod large;
 mod piece;
 mod reader;
+mod remaining_text;
 mod sink;
-mod telling;
 
 pub use feed::{ChangeSelection, Feed, FeedTurn, NoFeed, Start};
 pub use reader::FeedReader;
+pub(crate) use remaining_text::{RemainingText, TextPart};
 pub use sink::FeedEvent;
-pub(crate) use telling::{Telling, TellingPart};

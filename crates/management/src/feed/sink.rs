@@ -6,7 +6,7 @@ use changes::{Change, ChangeKind, Collections, Shown, Streams, Violation};
 use collections::{CollectionChange, SystemEvent};
 use engine::dcp::Event;
 use model::{Datatype, Document, Kind, Seqno, VbId, body_at, split_key};
-use registry::dcp::Agreed;
+use registry::dcp::NegotiatedSettings;
 use session::dcp::{EventSink, EventStream, end_reason};
 
 use super::large::{LARGE_BYTES, LargeValue};
@@ -142,7 +142,12 @@ impl<F: FnMut(FeedEvent<'_>)> EventSink for NewsSink<'_, F> {
         self.large.is_some() || self.violation.is_some()
     }
 
-    fn event(&mut self, event: &Event<'_>, of: EventStream, _: &Agreed) -> Option<usize> {
+    fn event(
+        &mut self,
+        event: &Event<'_>,
+        of: EventStream,
+        _: &NegotiatedSettings,
+    ) -> Option<usize> {
         self.bytes += EVENT_BYTES;
         if let Err(violation) = self.take(event, of.vb) {
             self.violation = Some(violation);

@@ -7,7 +7,7 @@ use axum::response::Response;
 use identity::{AuthenticatedUser, Directory, Grant, Identity, Privilege, UserRecord};
 use serde_json::json;
 
-use crate::answers::{self, Handled};
+use crate::answers::{self, HandlerResult};
 use crate::state::HttpState;
 
 /// Reason why a user or a group was not changed.
@@ -42,7 +42,7 @@ impl From<Refused> for Response {
 pub(super) async fn change(
     state: &HttpState,
     edit: impl Fn(&mut Directory, &Identity) -> Result<(), Refused> + Send + 'static,
-) -> Handled {
+) -> HandlerResult {
     let view = Arc::clone(&state.view);
     let done = state.users_turn.run(move || {
         let mut refused = None;

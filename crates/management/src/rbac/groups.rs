@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::change::{Refused, change, check_power};
 use super::{fields, roles};
-use crate::answers::{self, Handled};
+use crate::answers::{self, HandlerResult};
 use crate::form::{FieldErrors, field, refuse_unknown};
 use crate::state::HttpState;
 
@@ -25,7 +25,7 @@ fn group_json(name: &str, group: &GroupRecord) -> Value {
 }
 
 /// `GET /settings/rbac/groups`
-pub(super) async fn list(State(state): State<HttpState>) -> Handled {
+pub(super) async fn list(State(state): State<HttpState>) -> HandlerResult {
     let directory = state.view.identity().directory();
     let all = directory.groups.iter();
     Ok(answers::ok(
@@ -35,7 +35,10 @@ pub(super) async fn list(State(state): State<HttpState>) -> Handled {
 }
 
 /// `GET /settings/rbac/groups/G`
-pub(super) async fn show(State(state): State<HttpState>, Path(name): Path<String>) -> Handled {
+pub(super) async fn show(
+    State(state): State<HttpState>,
+    Path(name): Path<String>,
+) -> HandlerResult {
     let directory = state.view.identity().directory();
     let group = directory.groups.get(&name);
     let group = group.ok_or(Refused::Unknown(UNKNOWN))?;
@@ -48,7 +51,7 @@ pub(super) async fn put(
     Extension(asks): Extension<AuthenticatedUser>,
     Path(name): Path<String>,
     body: Bytes,
-) -> Handled {
+) -> HandlerResult {
     let mut wrong = FieldErrors::new();
     fields::check_name(&name, "group name", &mut wrong);
     refuse_unknown(&body, &FIELDS, &mut wrong);
@@ -73,7 +76,7 @@ pub(super) async fn remove(
     State(state): State<HttpState>,
     Extension(asks): Extension<AuthenticatedUser>,
     Path(name): Path<String>,
-) -> Handled {
+) -> HandlerResult {
     let edit = move |directory: &mut Directory, _: &Identity| {
         let group = directory.groups.remove(&name);
         let group = group.ok_or(Refused::Unknown(UNKNOWN))?;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::change::{Refused, all_grants, change, check_power};
 use super::{fields, roles};
-use crate::answers::{self, Handled};
+use crate::answers::{self, HandlerResult};
 use crate::form::{FieldErrors, field, refuse_unknown};
 use crate::state::HttpState;
 
@@ -81,7 +81,7 @@ pub(super) async fn of_domain(
     State(state): State<HttpState>,
     Path(domain): Path<String>,
     page: Query<Page>,
-) -> Handled {
+) -> HandlerResult {
     match &*domain {
         "local" => Ok(list(State(state), page).await),
         "external" => Ok(answers::ok(&json!([]))),
@@ -93,7 +93,7 @@ pub(super) async fn of_domain(
 pub(super) async fn show(
     State(state): State<HttpState>,
     Path((domain, name)): Path<(String, String)>,
-) -> Handled {
+) -> HandlerResult {
     let directory = state.view.identity().directory();
     let user = directory
         .users
@@ -109,7 +109,7 @@ pub(super) async fn put(
     Extension(asks): Extension<AuthenticatedUser>,
     Path((domain, name)): Path<(String, String)>,
     body: Bytes,
-) -> Handled {
+) -> HandlerResult {
     let mut wrong = FieldErrors::new();
     match &*domain {
         "local" => {}
@@ -172,7 +172,7 @@ pub(super) async fn remove(
     State(state): State<HttpState>,
     Extension(asks): Extension<AuthenticatedUser>,
     Path((domain, name)): Path<(String, String)>,
-) -> Handled {
+) -> HandlerResult {
     if domain != "local" {
         return Err(Refused::Unknown(UNKNOWN).into());
     }
@@ -191,7 +191,7 @@ pub(super) async fn remove(
 pub(super) async fn whoami(
     State(state): State<HttpState>,
     Extension(user): Extension<AuthenticatedUser>,
-) -> Handled {
+) -> HandlerResult {
     if user.built_in {
         let roles = json!([{ "role": "admin" }]);
         let value = json!({ "id": &*user.name, "domain": "admin", "roles": roles });
@@ -205,7 +205,7 @@ pub(super) async fn change_password(
     State(state): State<HttpState>,
     Extension(user): Extension<AuthenticatedUser>,
     body: Bytes,
-) -> Handled {
+) -> HandlerResult {
     if user.built_in {
         return Err(answers::refusal(StatusCode::BAD_REQUEST, BUILT_IN));
     }

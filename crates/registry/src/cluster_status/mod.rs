@@ -24,7 +24,7 @@ impl ClusterStatus {
         let view = &status.view;
         let name = |id: NodeId| name_of(view, id);
         let progress = status.progress.as_ref();
-        let buckets = buckets(&Sight::of(member.me(), view, &status));
+        let buckets = buckets(&LocalView::of(member.me(), view, &status));
         let mut nodes = nodes(view);
         for node in &mut nodes {
             let copies = buckets.iter().filter_map(|one| one.nodes.get(&node.name));
@@ -153,7 +153,7 @@ fn nodes(view: &View) -> Vec<NodeStatus> {
 }
 
 /// The nodes of a cluster, as one of them sees them.
-struct Sight<'a> {
+struct LocalView<'a> {
     view: &'a View,
     /// Nodes that run: the node itself, and those that it heard lately.
     running: BTreeSet<NodeId>,
@@ -161,7 +161,7 @@ struct Sight<'a> {
     sees_leases: bool,
 }
 
-impl<'a> Sight<'a> {
+impl<'a> LocalView<'a> {
     fn of(me: NodeId, view: &'a View, status: &MemberStatus) -> Self {
         let unheard_ms = view.settings().unheard_ms;
         let is_lately = |silent_ms: u64| silent_ms < unheard_ms;
@@ -198,8 +198,8 @@ impl<'a> Sight<'a> {
     }
 }
 
-fn buckets(sight: &Sight<'_>) -> Vec<BucketStatus> {
-    let view = sight.view;
+fn buckets(local: &LocalView<'_>) -> Vec<BucketStatus> {
+    let view = local.view;
     let mut by_id: BTreeMap<BucketId, BucketStatus> = BTreeMap::new();
     for (id, spec) in &view.specs {
         let spec = &spec.value;
@@ -226,7 +226,7 @@ fn buckets(sight: &Sight<'_>) -> Vec<BucketStatus> {
             let failed = failed.is_none_or(|node| node.value.state == NodeState::Failed);
             if at == 0 {
                 copies.active += 1;
-                bucket.served += usize::from(sight.serves(vb, row));
+                bucket.served += usize::from(local.serves(vb, row));
             } else {
                 copies.replicas += 1;
             }

@@ -4,7 +4,7 @@ use engine::dcp::{Event, StreamFigures as EngineFigures};
 use model::VbId;
 use wire::Opaque;
 
-use super::agreed::Agreed;
+use super::negotiated::NegotiatedSettings;
 
 /// Key of a stream of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,7 +54,7 @@ pub struct ProducerFigures {
     /// Name of the connection, as statistics show it.
     pub name: String,
     /// Agreed settings.
-    pub settings: Agreed,
+    pub settings: NegotiatedSettings,
     /// Time when the connection was opened, seconds since 1970.
     pub created_s: u32,
     /// Time of the consumer's last message, seconds since 1970.

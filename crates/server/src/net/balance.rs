@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::connection::Arrival;
-use super::meter::{Look, Meter};
+use super::meter::{LoadSample, Meter};
 use super::worker_pool::WorkerPool;
 
 /// Interval between two looks at the pool: under load, and after a long idle time.
@@ -58,7 +58,7 @@ const KEEPS_UP: u32 = 1000;
 struct Balance {
     workers: u32,
     serving: u32,
-    last: VecDeque<Look>,
+    last: VecDeque<LoadSample>,
     fitting: u32,
     resting: u32,
     looks_to_shrink: u32,
@@ -78,10 +78,10 @@ impl Balance {
         }
     }
 
-    /// Returns the number of workers that serve after `look`.
-    fn next(&mut self, look: Look) -> u32 {
+    /// Returns the number of workers that serve after `sample`.
+    fn next(&mut self, sample: LoadSample) -> u32 {
         self.since_shrunk = self.since_shrunk.saturating_add(1);
-        if look.busy < REST {
+        if sample.busy < REST {
             self.last.clear();
             self.resting += 1;
             if self.is_at_rest() {
@@ -92,11 +92,11 @@ impl Balance {
             return self.serving;
         }
         self.resting = 0;
-        self.last.push_back(look);
+        self.last.push_back(sample);
         if self.last.len() > LOOKS_TO_GROW {
             self.last.pop_front();
         }
-        self.fitting = if self.fewer_suffice(look) {
+        self.fitting = if self.fewer_suffice(sample) {
             self.fitting + 1
         } else {
             self.fitting.saturating_sub(OUTWEIGHED)
@@ -121,7 +121,7 @@ impl Balance {
         if self.last.len() < LOOKS_TO_GROW {
             return false;
         }
-        let seen = Look::mean(&self.last);
+        let seen = LoadSample::mean(&self.last);
         let (busy, waited) = (seen.busy / self.serving, seen.waited / self.serving);
         let sleeps = seen.sleeps / self.serving;
         (busy >= FULL && seen.idle >= SPARE && sleeps < KEEPS_UP)
@@ -141,14 +141,14 @@ impl Balance {
     }
 
     /// Checks whether one worker less would have had the time, and whether the superfluous one mostly slept.
-    fn fewer_suffice(&self, look: Look) -> bool {
-        let kept = if look.idle >= PLENTY {
+    fn fewer_suffice(&self, sample: LoadSample) -> bool {
+        let kept = if sample.idle >= PLENTY {
             KEPT_PLENTY
         } else {
             KEPT_SCARCE
         };
         let kept = (self.serving - 1) * kept;
-        look.busy < kept && look.busy + look.waited < kept + LEAVES
+        sample.busy < kept && sample.busy + sample.waited < kept + LEAVES
     }
 }
 
@@ -171,13 +171,13 @@ pub(crate) async fn balance(pool: Arc<WorkerPool<Arrival>>, threads: Vec<i32>) {
         };
         tokio::time::sleep(period).await;
         let now = Instant::now();
-        let Some(look) = meter.look(now - last) else {
+        let Some(sample) = meter.sample(now - last) else {
             return pool.serve_with(pool.len());
         };
         last = now;
-        let serving = balance.next(look) as usize;
+        let serving = balance.next(sample) as usize;
         if serving != pool.serves_with() {
-            tracing::debug!(serving, ?look, "connections spread over other workers");
+            tracing::debug!(serving, ?sample, "connections spread over other workers");
             pool.serve_with(serving);
         }
     }
@@ -188,8 +188,8 @@ mod tests {
     use super::*;
 
     /// A look at workers that sleep rarely.
-    fn look(busy: u32, waited: u32, idle: u32) -> Look {
-        Look {
+    fn sample(busy: u32, waited: u32, idle: u32) -> LoadSample {
+        LoadSample {
             busy,
             waited,
             idle,
@@ -197,19 +197,19 @@ mod tests {
         }
     }
 
-    fn sleeping(sleeps: u32, look: Look) -> Look {
-        Look { sleeps, ..look }
+    fn sleeping(sleeps: u32, sample: LoadSample) -> LoadSample {
+        LoadSample { sleeps, ..sample }
     }
 
     /// Returns the serving workers after `times` equal looks.
-    fn after(balance: &mut Balance, times: usize, look: Look) -> u32 {
-        (0..times).map(|_| balance.next(look)).last().unwrap()
+    fn after(balance: &mut Balance, times: usize, sample: LoadSample) -> u32 {
+        (0..times).map(|_| balance.next(sample)).last().unwrap()
     }
 
     /// Returns a balance of two workers that both serve.
     fn both() -> Balance {
         let mut balance = Balance::new(2);
-        assert_eq!(after(&mut balance, 3, look(1000, 0, 1000)), 2);
+        assert_eq!(after(&mut balance, 3, sample(1000, 0, 1000)), 2);
         balance
     }
 
@@ -217,22 +217,22 @@ mod tests {
     fn the_pool_grows_if_workers_are_full_and_processors_are_idle() {
         for (seen, serving) in [
             // Nothing to do; little to do.
-            (look(0, 0, 2000), 1),
-            (look(490, 50, 1500), 1),
+            (sample(0, 0, 2000), 1),
+            (sample(490, 50, 1500), 1),
             // Busy, and clients keep the other processor busy.
-            (look(870, 50, 250), 1),
-            (look(930, 60, 150), 1),
+            (sample(870, 50, 250), 1),
+            (sample(930, 60, 150), 1),
             // Busy, and a processor is idle.
-            (look(930, 0, 450), 2),
-            (look(520, 0, 1400), 2),
+            (sample(930, 0, 450), 2),
+            (sample(520, 0, 1400), 2),
             // The worker keeps up with its connections; or requests always wait for it.
-            (sleeping(4000, look(870, 80, 450)), 1),
-            (sleeping(10, look(870, 80, 450)), 2),
-            (sleeping(10, look(930, 60, 150)), 1),
+            (sleeping(4000, sample(870, 80, 450)), 1),
+            (sleeping(10, sample(870, 80, 450)), 2),
+            (sleeping(10, sample(930, 60, 150)), 1),
             // Other processes have the processors.
-            (look(500, 460, 0), 2),
+            (sample(500, 460, 0), 2),
             // The worker waits for processors, but sleeps, too.
-            (look(500, 400, 0), 1),
+            (sample(500, 400, 0), 1),
         ] {
             let mut balance = Balance::new(2);
             assert_eq!(after(&mut balance, 2, seen), 1, "{seen:?}");
@@ -244,13 +244,13 @@ mod tests {
     fn one_look_at_idle_processors_does_not_grow_the_pool() {
         let mut balance = Balance::new(2);
         for idle in [200, 200, 600, 100].repeat(10) {
-            assert_eq!(balance.next(look(900, 0, idle)), 1);
+            assert_eq!(balance.next(sample(900, 0, idle)), 1);
         }
         // Idle looks start the count again.
         let mut balance = Balance::new(2);
         for between in [0, 50].repeat(5) {
-            assert_eq!(after(&mut balance, 2, look(1000, 0, 1000)), 1);
-            assert_eq!(balance.next(look(between, 0, 2000)), 1);
+            assert_eq!(after(&mut balance, 2, sample(1000, 0, 1000)), 1);
+            assert_eq!(balance.next(sample(between, 0, 2000)), 1);
         }
     }
 
@@ -258,7 +258,7 @@ mod tests {
     fn the_pool_doubles_up_to_all_workers() {
         let mut balance = Balance::new(6);
         let grown: Vec<u32> = (0..4)
-            .map(|_| after(&mut balance, 3, look(6000, 0, 1500)))
+            .map(|_| after(&mut balance, 3, sample(6000, 0, 1500)))
             .collect();
         assert_eq!(grown, [2, 4, 6, 6]);
     }
@@ -267,13 +267,13 @@ mod tests {
     fn the_pool_shrinks_once_fewer_suffice_for_a_while() {
         for (seen, serving) in [
             // One is enough, and the other only takes the clients' time.
-            (look(760, 300, 440), 1),
+            (sample(760, 300, 440), 1),
             // One would not be enough.
-            (look(1250, 100, 200), 2),
-            (look(700, 1100, 0), 2),
+            (sample(1250, 100, 200), 2),
+            (sample(700, 1100, 0), 2),
             // One would be enough, but there is plenty of idle time.
-            (look(760, 0, 1200), 2),
-            (look(300, 0, 1700), 1),
+            (sample(760, 0, 1200), 2),
+            (sample(300, 0, 1700), 1),
         ] {
             let mut balance = both();
             assert_eq!(after(&mut balance, 59, seen), 2, "{seen:?}");
@@ -285,8 +285,8 @@ mod tests {
     fn occasional_busy_looks_keep_the_pool() {
         let mut balance = both();
         for _ in 0..20 {
-            assert_eq!(after(&mut balance, 38, look(500, 0, 500)), 2);
-            assert_eq!(after(&mut balance, 2, look(1300, 0, 100)), 2);
+            assert_eq!(after(&mut balance, 38, sample(500, 0, 500)), 2);
+            assert_eq!(after(&mut balance, 2, sample(1300, 0, 100)), 2);
         }
     }
 
@@ -294,20 +294,20 @@ mod tests {
     fn short_rests_keep_the_pool_and_a_long_rest_shrinks_it() {
         let mut balance = both();
         for _ in 0..10 {
-            assert_eq!(after(&mut balance, 19, look(20, 0, 1900)), 2);
+            assert_eq!(after(&mut balance, 19, sample(20, 0, 1900)), 2);
             assert!(!balance.is_at_rest());
-            assert_eq!(after(&mut balance, 4, look(1300, 0, 100)), 2);
+            assert_eq!(after(&mut balance, 4, sample(1300, 0, 100)), 2);
         }
-        assert_eq!(after(&mut balance, 20, look(20, 0, 1900)), 1);
+        assert_eq!(after(&mut balance, 20, sample(20, 0, 1900)), 1);
         assert!(balance.is_at_rest());
-        assert_eq!(balance.next(look(700, 0, 100)), 1);
+        assert_eq!(balance.next(sample(700, 0, 100)), 1);
         assert!(!balance.is_at_rest());
     }
 
     #[test]
     fn the_pool_shrinks_later_after_a_wrong_shrink() {
         let mut balance = Balance::new(2);
-        let seen = look(900, 0, 500);
+        let seen = sample(900, 0, 500);
         let mut waits = Vec::new();
         for _ in 0..7 {
             assert_eq!(after(&mut balance, 3, seen), 2);
@@ -315,8 +315,8 @@ mod tests {
         }
         assert_eq!(waits, [60, 120, 240, 480, 960, 960, 960]);
         // Shrinking was right for long: back to the first number.
-        assert_eq!(after(&mut balance, 2000, look(300, 0, 1500)), 1);
+        assert_eq!(after(&mut balance, 2000, sample(300, 0, 1500)), 1);
         assert_eq!(after(&mut balance, 3, seen), 2);
-        assert_eq!(after(&mut balance, 60, look(300, 0, 1500)), 1);
+        assert_eq!(after(&mut balance, 60, sample(300, 0, 1500)), 1);
     }
 }

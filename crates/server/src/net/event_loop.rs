@@ -35,7 +35,7 @@ const SHORT: Duration = Duration::from_millis(1);
 /// Longest sleep without polling sockets while a backed-off connection's timer is pending.
 const MAX_SLEEP_WITHOUT_POLLING: Duration = Duration::from_micros(100);
 
-struct Seat {
+struct ConnectionSlot {
     connection: Connection,
     /// True if the connection is in the list of ready ones.
     queued: bool,
@@ -43,15 +43,15 @@ struct Seat {
     timer: Option<Instant>,
 }
 
-/// A member of a group: its seat, and the range of its input.
+/// A member of a group: its slot, and the range of its input.
 struct GroupRequest {
-    seat: usize,
+    slot: usize,
     input: Range<usize>,
 }
 
-/// A member whose request was run: its seat, the range of its answer, and the result.
+/// A member whose request was run: its slot, the range of its answer, and the result.
 struct FinishedRequest {
-    seat: usize,
+    slot: usize,
     answer: Range<usize>,
     received: Received,
 }
@@ -64,7 +64,7 @@ pub(super) struct EventLoop {
     events: Events,
     inbox: Arc<Inbox<Arrival>>,
     messages: Messages<Arrival>,
-    seats: Vec<Option<Box<Seat>>>,
+    slots: Vec<Option<Box<ConnectionSlot>>>,
     free: Vec<usize>,
     ready: VecDeque<usize>,
     /// Connections that send a long answer in parts. A round serves one of them, so that other connections wait for one
@@ -90,7 +90,7 @@ impl EventLoop {
             events: Events::with_capacity(EVENTS),
             inbox,
             messages: Messages::default(),
-            seats: Vec::new(),
+            slots: Vec::new(),
             free: Vec::new(),
             ready: VecDeque::new(),
             long: VecDeque::new(),
@@ -122,7 +122,7 @@ impl EventLoop {
     }
 
     fn is_empty(&self) -> bool {
-        self.free.len() == self.seats.len()
+        self.free.len() == self.slots.len()
     }
 
     /// Sleeps if there is nothing to do, then runs a round.
@@ -146,51 +146,51 @@ impl EventLoop {
         self.messages.arrivals = arrivals;
         if self.messages.closed && !closed {
             // Connections that arrived last were not registered when all were shut down.
-            for seat in self.seats.iter().flatten() {
-                seat.connection.mailbox.shut_down();
+            for slot in self.slots.iter().flatten() {
+                slot.connection.mailbox.shut_down();
             }
         }
         let mut rung = std::mem::take(&mut self.messages.rung);
-        for seat in rung.drain(..) {
-            self.enqueue(seat);
+        for slot in rung.drain(..) {
+            self.enqueue(slot);
         }
         self.messages.rung = rung;
     }
 
-    /// Assigns a seat to a connection, and queues it for the next round.
+    /// Assigns a slot to a connection, and queues it for the next round.
     fn admit(&mut self, arrival: Arrival) {
         let Some(mut connection) = Connection::admitted(arrival, &self.node, &self.context) else {
             return;
         };
-        let seat = self.free.pop().unwrap_or_else(|| {
-            self.seats.push(None);
-            self.seats.len() - 1
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
         });
         let both = Interest::READABLE | Interest::WRITABLE;
         let registry = self.poll.registry();
-        if let Err(error) = registry.register(&mut connection.stream, Token(seat), both) {
+        if let Err(error) = registry.register(&mut connection.stream, Token(slot), both) {
             tracing::warn!(%error, "a connection cannot be watched");
-            self.free.push(seat);
+            self.free.push(slot);
             return connection.end(&self.node);
         }
         connection.mailbox.hang(Bell {
             inbox: Arc::clone(&self.inbox) as Arc<dyn Ring>,
-            seat,
+            slot,
         });
-        self.seats[seat] = Some(Box::new(Seat {
+        self.slots[slot] = Some(Box::new(ConnectionSlot {
             connection,
             queued: false,
             timer: None,
         }));
-        self.enqueue(seat);
+        self.enqueue(slot);
     }
 
     fn enqueue(&mut self, number: usize) {
-        if let Some(Some(seat)) = self.seats.get_mut(number)
-            && !seat.queued
+        if let Some(Some(slot)) = self.slots.get_mut(number)
+            && !slot.queued
         {
-            seat.queued = true;
-            if seat.connection.session.is_in_long_answer() {
+            slot.queued = true;
+            if slot.connection.session.is_in_long_answer() {
                 self.long.push_back(number);
             } else {
                 self.ready.push_back(number);
@@ -223,10 +223,10 @@ impl EventLoop {
                 continue;
             }
             let number = event.token().0;
-            if let Some(Some(seat)) = self.seats.get_mut(number) {
-                seat.connection.note_event(event);
+            if let Some(Some(slot)) = self.slots.get_mut(number) {
+                slot.connection.note_event(event);
                 // A connection that backs off reads nothing until its timer.
-                if !seat.connection.is_backing_off() {
+                if !slot.connection.is_backing_off() {
                     self.enqueue(number);
                 }
             }
@@ -245,11 +245,11 @@ impl EventLoop {
                 return;
             }
             self.timers.pop();
-            if let Some(Some(seat)) = self.seats.get_mut(number)
-                && seat.timer == Some(at)
+            if let Some(Some(slot)) = self.slots.get_mut(number)
+                && slot.timer == Some(at)
             {
-                seat.timer = None;
-                seat.connection.end_backoff(now);
+                slot.timer = None;
+                slot.connection.end_backoff(now);
                 self.enqueue(number);
             }
         }
@@ -275,31 +275,31 @@ impl EventLoop {
             let Some(&number) = self.ready.front() else {
                 break;
             };
-            let seat = self.seats.get_mut(number).and_then(Option::as_mut);
-            let reads = seat.is_some_and(|seat| seat.connection.only_reads(&self.context));
+            let slot = self.slots.get_mut(number).and_then(Option::as_mut);
+            let reads = slot.is_some_and(|slot| slot.connection.only_reads(&self.context));
             // The turn of this connection may need the buffers of the group.
             if !reads && !self.group.is_empty() {
                 break;
             }
             self.ready.pop_front();
             taken += 1;
-            let Some(Some(seat)) = self.seats.get_mut(number) else {
+            let Some(Some(slot)) = self.slots.get_mut(number) else {
                 continue;
             };
-            seat.queued = false;
+            slot.queued = false;
             if !reads {
                 self.advance(number);
                 continue;
             }
-            let connection = &mut seat.connection;
+            let connection = &mut slot.connection;
             let scratch = &mut self.scratch;
             match connection.read(&mut scratch.input[read..], &mut scratch.sealed) {
                 Ok(Some(0)) => self.advance(number),
                 Ok(Some(count)) => {
                     let input = read..read + count;
                     read = input.end;
-                    let seat = number;
-                    self.group.push(GroupRequest { seat, input });
+                    let slot = number;
+                    self.group.push(GroupRequest { slot, input });
                 }
                 Ok(None) if connection.has_more() => self.enqueue(number),
                 Ok(None) => {}
@@ -316,25 +316,25 @@ impl EventLoop {
             if self.scratch.output.len() >= ANSWERS_BYTES {
                 self.answer();
             }
-            let Some(Some(seat)) = self.seats.get_mut(member.seat) else {
+            let Some(Some(slot)) = self.slots.get_mut(member.slot) else {
                 continue;
             };
             let before = self.scratch.output.len();
             let input = &self.scratch.input[member.input.clone()];
-            let received = seat.connection.receive(input, &mut self.scratch.output);
+            let received = slot.connection.receive(input, &mut self.scratch.output);
             self.answered.push(FinishedRequest {
-                seat: member.seat,
+                slot: member.slot,
                 answer: before..self.scratch.output.len(),
                 received,
             });
         }
         self.answer();
         for member in &group {
-            let seat = self.seats.get(member.seat).and_then(Option::as_ref);
-            if seat.is_some_and(|seat| seat.connection.session.is_in_long_answer()) {
-                self.enqueue(member.seat);
+            let slot = self.slots.get(member.slot).and_then(Option::as_ref);
+            if slot.is_some_and(|slot| slot.connection.session.is_in_long_answer()) {
+                self.enqueue(member.slot);
             } else {
-                self.advance(member.seat);
+                self.advance(member.slot);
             }
         }
         self.group = group;
@@ -347,9 +347,9 @@ impl EventLoop {
             return;
         }
         Session::prefetch_first_documents(group.iter().filter_map(|member| {
-            let seat = self.seats.get(member.seat)?.as_ref()?;
+            let slot = self.slots.get(member.slot)?.as_ref()?;
             let input = self.scratch.input.get(member.input.clone())?;
-            Some((&seat.connection.session, input))
+            Some((&slot.connection.session, input))
         }));
     }
 
@@ -358,15 +358,15 @@ impl EventLoop {
         let mut answered = std::mem::take(&mut self.answered);
         let mut output = std::mem::take(&mut self.scratch.output);
         for FinishedRequest {
-            seat: number,
+            slot: number,
             answer,
             received,
         } in answered.drain(..)
         {
-            let Some(Some(seat)) = self.seats.get_mut(number) else {
+            let Some(Some(slot)) = self.slots.get_mut(number) else {
                 continue;
             };
-            if let Err(error) = seat.connection.answer(&mut output, answer, &received) {
+            if let Err(error) = slot.connection.answer(&mut output, answer, &received) {
                 self.fail(number, &error);
             }
         }
@@ -378,14 +378,14 @@ impl EventLoop {
 
     /// Advances a connection as far as it can go without waiting.
     fn advance(&mut self, number: usize) {
-        let Some(Some(seat)) = self.seats.get_mut(number) else {
+        let Some(Some(slot)) = self.slots.get_mut(number) else {
             return;
         };
-        match seat.connection.advance(&self.context, &mut self.scratch) {
+        match slot.connection.advance(&self.context, &mut self.scratch) {
             Ok(TurnResult::Wait(None)) => {}
             Ok(TurnResult::Wait(Some(until))) => {
-                if seat.timer.is_none_or(|timer| timer > until) {
-                    seat.timer = Some(until);
+                if slot.timer.is_none_or(|timer| timer > until) {
+                    slot.timer = Some(until);
                     self.timers.push(Reverse((until, number)));
                 }
             }
@@ -408,9 +408,9 @@ impl EventLoop {
     }
 
     fn take(&mut self, number: usize) -> Option<Connection> {
-        let seat = self.seats.get_mut(number)?.take()?;
+        let slot = self.slots.get_mut(number)?.take()?;
         self.free.push(number);
-        Some(seat.connection)
+        Some(slot.connection)
     }
 
     fn remove(&mut self, number: usize) {

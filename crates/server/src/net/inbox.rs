@@ -13,7 +13,7 @@ pub(super) const ALARM: Token = Token(usize::MAX);
 /// Messages for a worker.
 pub(super) struct Messages<A> {
     pub(super) arrivals: Vec<A>,
-    /// Seats of connections that have mail. A connection may have left its seat meanwhile.
+    /// Slots of connections that have mail. A connection may have left its slot meanwhile.
     pub(super) rung: Vec<usize>,
     /// True if no more connections arrive.
     pub(super) closed: bool,
@@ -107,8 +107,8 @@ impl<A> Inbox<A> {
 }
 
 impl<A: Send> Ring for Inbox<A> {
-    fn ring(&self, seat: usize) {
-        self.messages.lock().rung.push(seat);
+    fn ring(&self, slot: usize) {
+        self.messages.lock().rung.push(slot);
         self.alert();
     }
 }

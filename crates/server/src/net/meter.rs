@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// Load between two looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Look {
+pub(super) struct LoadSample {
     /// Time of all workers on a processor, in thousandths of one.
     pub(super) busy: u32,
     /// Time in which workers were ready to run, but other threads had the processors, in thousandths of one.
@@ -22,16 +22,16 @@ pub(super) struct Look {
     pub(super) sleeps: u32,
 }
 
-impl Look {
+impl LoadSample {
     /// Returns the mean of several looks, at least one.
     pub(super) fn mean(looks: &VecDeque<Self>) -> Self {
         let count = u32::try_from(looks.len()).unwrap_or(1).max(1);
         let of = |part: fn(&Self) -> u32| looks.iter().map(part).sum::<u32>() / count;
         Self {
-            busy: of(|look| look.busy),
-            waited: of(|look| look.waited),
-            idle: of(|look| look.idle),
-            sleeps: of(|look| look.sleeps),
+            busy: of(|sample| sample.busy),
+            waited: of(|sample| sample.waited),
+            idle: of(|sample| sample.idle),
+            sleeps: of(|sample| sample.sleeps),
         }
     }
 }
@@ -46,7 +46,7 @@ const LOOKED_AT: usize = 4 << 10;
 pub(super) struct Meter {
     threads: Vec<Thread>,
     machine: File,
-    ran: Vec<Ran>,
+    ran: Vec<ThreadTime>,
     idle_ns: u64,
 }
 
@@ -58,7 +58,7 @@ struct Thread {
 
 /// Time of a thread on a processor, and time in which it waited for one; number of its sleeps.
 #[derive(Clone, Copy)]
-struct Ran {
+struct ThreadTime {
     busy_ns: u64,
     waited_ns: u64,
     sleeps: u64,
@@ -85,9 +85,9 @@ impl Meter {
     }
 
     /// Returns the load since the last call, which was `elapsed` ago.
-    pub(super) fn look(&mut self, elapsed: Duration) -> Option<Look> {
+    pub(super) fn sample(&mut self, elapsed: Duration) -> Option<LoadSample> {
         let (ran, idle_ns) = (ran(&self.threads)?, idle_ns(&self.machine)?);
-        let spent = |part: fn(&Ran) -> u64| -> u64 {
+        let spent = |part: fn(&ThreadTime) -> u64| -> u64 {
             let threads = ran.iter().zip(&self.ran);
             threads
                 .map(|(now, then)| part(now).saturating_sub(part(then)))
@@ -96,7 +96,7 @@ impl Meter {
         let elapsed_ns = u64::try_from(elapsed.as_nanos()).ok()?.max(1);
         let share =
             |ns: u64| u32::try_from(ns.saturating_mul(1000) / elapsed_ns).unwrap_or(u32::MAX);
-        let look = Look {
+        let sample = LoadSample {
             busy: share(spent(|ran| ran.busy_ns)),
             waited: share(spent(|ran| ran.waited_ns)),
             idle: share(idle_ns.saturating_sub(self.idle_ns)),
@@ -104,11 +104,11 @@ impl Meter {
             sleeps: share(spent(|ran| ran.sleeps).saturating_mul(1_000_000)),
         };
         (self.ran, self.idle_ns) = (ran, idle_ns);
-        Some(look)
+        Some(sample)
     }
 }
 
-fn ran(threads: &[Thread]) -> Option<Vec<Ran>> {
+fn ran(threads: &[Thread]) -> Option<Vec<ThreadTime>> {
     let one = |thread: &Thread| {
         let mut buffer = [0; LOOKED_AT];
         let mut times = look_at(&thread.times, &mut buffer)?.split_whitespace();
@@ -118,7 +118,7 @@ fn ran(threads: &[Thread]) -> Option<Vec<Ran>> {
         let sleeps = status
             .lines()
             .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
-        Some(Ran {
+        Some(ThreadTime {
             busy_ns,
             waited_ns,
             sleeps: sleeps.trim().parse().ok()?,
@@ -164,7 +164,7 @@ mod tests {
             std::thread::sleep(Duration::from_micros(100));
         }
         // Pretend that this took a tenth of a second.
-        let seen = meter.look(Duration::from_millis(100)).unwrap();
+        let seen = meter.sample(Duration::from_millis(100)).unwrap();
         assert!((200..2000).contains(&seen.busy), "{seen:?}");
         assert!((100..10_000).contains(&seen.sleeps), "{seen:?}");
         assert!(Meter::new(&[0]).is_none(), "no such thread");

@@ -38,7 +38,7 @@ pub(super) struct Identities {
     made: BTreeMap<String, BucketSettings>,
     /// Settings that management clients changed of configured buckets, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    adjusted: BTreeMap<String, Adjusted>,
+    adjusted: BTreeMap<String, ChangedSettings>,
     /// History settings that an earlier release recorded of buckets that followed another node's, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     histories: BTreeMap<String, HistorySettings>,
@@ -69,7 +69,7 @@ pub(super) struct MemberOf {
 
 /// Settings that management clients changed of a configured bucket.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
-struct Adjusted {
+struct ChangedSettings {
     /// Configuration of the bucket at that time.
     configured: BucketConfig,
     settings: BucketSettings,
@@ -192,7 +192,7 @@ impl Identities {
         self.histories.remove(&name);
         let settings = settings.clone();
         if let Some(configured) = configured.cloned() {
-            let adjusted = Adjusted {
+            let adjusted = ChangedSettings {
                 configured,
                 settings,
             };

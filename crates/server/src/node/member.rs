@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ::member::{CleanStop, Host, JoinError, Member, MemberOptions, NotMade};
+use ::member::{BucketNotMade, CleanStop, Host, JoinError, Member, MemberOptions};
 use cluster::Version;
 use cluster::agreed::{Address, Mark, Seen};
 use identity::Administrator;
@@ -71,14 +71,14 @@ impl Host for NodeState {
         uuid: &str,
         settings: BucketSettings,
         manifest: Option<&str>,
-    ) -> Result<(), NotMade> {
+    ) -> Result<(), BucketNotMade> {
         let name = settings.bucket.name.clone();
         if self.bucket(&name).is_some_and(|served| served.uuid != uuid) {
             // The bucket was dropped and created again while this node was away.
             self.drop_bucket(&name).map_err(|error| not_made(&error))?;
         }
         let manifest = manifest.map(|text| of_json(text.as_bytes())).transpose();
-        let manifest = manifest.map_err(|error| NotMade::from(error.to_string()))?;
+        let manifest = manifest.map_err(|error| BucketNotMade::from(error.to_string()))?;
         match self.make_bucket_as(settings, Some(uuid), manifest) {
             Ok(()) | Err(BucketsError::Exists) => Ok(()),
             Err(error) => Err(not_made(&error)),
@@ -138,8 +138,8 @@ impl NodeState {
     }
 }
 
-fn not_made(error: &BucketsError) -> NotMade {
-    NotMade {
+fn not_made(error: &BucketsError) -> BucketNotMade {
+    BucketNotMade {
         reason: error.to_string(),
         no_space: matches!(error, BucketsError::NoSpace(_)),
     }

@@ -52,7 +52,7 @@ use management::{HttpDoor, HttpDoors};
 use parking_lot::{Mutex, RwLock};
 use registry::cluster_map::MapRevision;
 use registry::{
-    Connections, Env, Group, NodeCounters, OpenedBucket, Ports, Reached, Registry, ServedBucket,
+    Connections, Env, Group, NodeCounters, NodeReach, OpenedBucket, Ports, Registry, ServedBucket,
     StartAs, Waits, global_map,
 };
 use replication::Follower;
@@ -329,7 +329,7 @@ impl Node {
 fn served(
     opened: Vec<OpenedBucket>,
     config: &NodeConfig,
-    at: Reached<'_>,
+    at: NodeReach<'_>,
     revision: MapRevision,
 ) -> (BTreeMap<String, Arc<ServedBucket>>, Group) {
     let of = config.replica_of.as_ref();
@@ -389,7 +389,7 @@ fn open_state(made_of: NodeParts<'_>) -> Result<Arc<NodeState>, StartError> {
     identity.set_certificates(client_certificates::at_start(config, &cluster));
     let uuid = kept.identities.node_uuid.clone();
     let external = cluster.external.as_ref();
-    let at = Reached::new(config.told_ports(ports), &cluster.stands_in_for, external);
+    let at = NodeReach::new(config.told_ports(ports), &cluster.stands_in_for, external);
     let (buckets, group) = served(buckets, config, at, revision);
     let global = global_map(at, &group, revision);
     let own_threads = Arc::new(OwnThreads::default());

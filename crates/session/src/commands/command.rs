@@ -29,7 +29,7 @@ impl Scope {
 
 /// Place where a user must have a command's privileges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Where {
+pub(crate) enum PrivilegeScope {
     /// The collection of the document.
     Document,
     /// At least one collection; the command checks each collection that it concerns.
@@ -54,7 +54,7 @@ pub(crate) struct Command {
     /// Privileges that are needed, all of them.
     pub(crate) privileges: PrivilegeSet,
     /// Place where they are needed.
-    pub(crate) within: Where,
+    pub(crate) within: PrivilegeScope,
     /// Whether clients of the memcached port may send it.
     pub(crate) memcached: bool,
     /// Kind of a large part in the answer.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bucket::{Counters, Purpose};
-use engine::{Got, OpError, Outcome, VBucket};
+use engine::{GetResult, OpError, Outcome, VBucket};
 use model::{Datatype, Document, Now, VbId, body_at, is_stale};
 use registry::ServedBucket;
 use wire::response::ItemFlags;
@@ -132,7 +132,7 @@ impl Context<'_> {
     pub(super) fn reply_document(
         &mut self,
         frame: &Frame<'_>,
-        got: &Got,
+        got: &GetResult,
         key: &[u8],
     ) -> CommandOutcome {
         let (value, datatype) = match self.plain_value(&got.document) {

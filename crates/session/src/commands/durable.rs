@@ -10,7 +10,7 @@ use wire::{Feature, Frame, Status};
 
 use crate::context::Context;
 use crate::outcome::{CommandOutcome, CommandResult};
-use crate::owed::Owed;
+use crate::owed::OwedAnswer;
 use crate::reply::Reply;
 
 /// Result of a write.
@@ -93,7 +93,7 @@ impl Context<'_> {
         written.append_value(&mut value);
         if let Some(wait) = wait {
             let deadline_ns = self.deadline_ns(bucket);
-            self.session.owed.push(Owed {
+            self.session.owed.push(OwedAnswer {
                 wait,
                 header: frame.header,
                 quiet: self.quiet,

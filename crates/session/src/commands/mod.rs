@@ -29,7 +29,7 @@ mod vbuckets;
 mod with_meta;
 mod write;
 
-pub(crate) use command::{Command, Scope, Sends, Where};
+pub(crate) use command::{Command, PrivilegeScope, Scope, Sends};
 pub(crate) use documents::absolute_expiry;
 pub(crate) use find::find;
 pub use page::opcodes_page;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use wire::{OpcodeInfo, OpcodeSupport};
 
-use super::command::Where;
+use super::command::PrivilegeScope;
 use super::find::find;
 use super::refused::reason;
 
@@ -33,9 +33,9 @@ pub fn opcodes_page() -> String {
                 let (scope, note) = (command.scope.name(), command.note);
                 let within = match command.within {
                     _ if command.privileges.is_empty() => "",
-                    Where::Document => "collection",
-                    Where::Anywhere => "a collection",
-                    Where::Whole => scope,
+                    PrivilegeScope::Document => "collection",
+                    PrivilegeScope::Anywhere => "a collection",
+                    PrivilegeScope::Whole => scope,
                 };
                 (
                     "yes",

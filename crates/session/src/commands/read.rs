@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use audit::Event;
-use engine::{Got, OpError};
+use engine::{GetResult, OpError};
 use identity::Privilege;
 use model::{
     Attributes, CollectionId, Datatype, Document, VbId, body_at, encode_attributes, is_system,
@@ -130,7 +130,7 @@ fn touched(
     frame: &Frame<'_>,
     key: &[u8],
     expiry: u32,
-) -> Result<Option<Got>, Refusal> {
+) -> Result<Option<GetResult>, Refusal> {
     let Location { bucket, key, vb } = context.locate(frame, key)?;
     let now = context.now;
     let expiry = absolute_expiry(expiry, now)?;

@@ -3,7 +3,7 @@
 use identity::{Privilege, PrivilegeSet};
 use wire::Opcode;
 
-use super::command::{Command, Scope, Sends, Where};
+use super::command::{Command, PrivilegeScope, Scope, Sends};
 use super::{
     audit, bootstrap, collections, control, dcp, node, observe, params, read, replication,
     return_meta, scan, subdoc, vbuckets, with_meta, write,
@@ -32,7 +32,7 @@ const fn bucket(opcode: Opcode, privileges: PrivilegeSet, run: Run) -> Command {
         opcode,
         scope: Scope::Bucket,
         privileges,
-        within: Where::Whole,
+        within: PrivilegeScope::Whole,
         memcached: false,
         sends: Sends::Nothing,
         before_login: false,
@@ -44,7 +44,7 @@ const fn bucket(opcode: Opcode, privileges: PrivilegeSet, run: Run) -> Command {
 const fn document(opcode: Opcode, privileges: PrivilegeSet, run: Run) -> Command {
     Command {
         scope: Scope::Document,
-        within: Where::Document,
+        within: PrivilegeScope::Document,
         memcached: true,
         ..bucket(opcode, privileges, run)
     }
@@ -61,7 +61,7 @@ const fn metadata(opcode: Opcode, run: Run) -> Command {
 /// Row of a command about documents of several collections.
 const fn anywhere(opcode: Opcode, privileges: PrivilegeSet, run: Run) -> Command {
     Command {
-        within: Where::Anywhere,
+        within: PrivilegeScope::Anywhere,
         ..bucket(opcode, privileges, run)
     }
 }

@@ -1,7 +1,7 @@
 //! Settings of a consumer by DCP_CONTROL.
 
 use engine::dcp::Advances;
-use registry::dcp::{Agreed, MarkerVersion, Priority};
+use registry::dcp::{MarkerVersion, NegotiatedSettings, Priority};
 use wire::dcp::DcpControl;
 use wire::{Feature, FeatureSet, Status};
 
@@ -12,7 +12,7 @@ const NOOP_INTERVAL_S: std::ops::RangeInclusive<f64> = 0.1..=36_000.0;
 /// Bytes of a consumer's name at most.
 const NAME_BYTES_MAX: usize = 200;
 
-/// Change that a control makes beyond [`Agreed`].
+/// Change that a control makes beyond [`NegotiatedSettings`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum ControlChange {
     None,
@@ -44,7 +44,7 @@ fn text<'a>(control: &DcpControl<'a>) -> Result<&'a str, Refusal> {
 ///
 /// Source: engine specification section 6. Test: `dcp_control` of the integration tests.
 pub(crate) fn apply(
-    agreed: &mut Agreed,
+    agreed: &mut NegotiatedSettings,
     control: &DcpControl<'_>,
     features: FeatureSet,
 ) -> Result<ControlChange, Refusal> {
@@ -81,7 +81,10 @@ pub(crate) fn apply(
     Ok(ControlChange::None)
 }
 
-fn apply_newer(agreed: &mut Agreed, control: &DcpControl<'_>) -> Result<ControlChange, Refusal> {
+fn apply_newer(
+    agreed: &mut NegotiatedSettings,
+    control: &DcpControl<'_>,
+) -> Result<ControlChange, Refusal> {
     match control.name {
         b"enable_stream_id" => {
             if agreed.sync_writes {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use collections::SystemEvent;
 use engine::dcp::{Event, Snapshot, StreamEnd, Versions};
 use model::{Datatype, Document, Kind, body_at, split_key, system_section};
-use registry::dcp::{Agreed, MarkerVersion};
+use registry::dcp::{MarkerVersion, NegotiatedSettings};
 use wire::dcp::{
     Abort, Commit, Deletion, EndReason, Expiration, MarkerFlags, MarkerVersion as Version,
     Mutation, OpenFlags, OsoSnapshot, Prepare, SeqnoAdvanced, SetVbucketState, SnapshotMarker,
@@ -33,7 +33,12 @@ impl EventSink for FrameSink<'_> {
         self.output.len()
     }
 
-    fn event(&mut self, event: &Event<'_>, of: EventStream, agreed: &Agreed) -> Option<usize> {
+    fn event(
+        &mut self,
+        event: &Event<'_>,
+        of: EventStream,
+        agreed: &NegotiatedSettings,
+    ) -> Option<usize> {
         let before = self.output.len();
         let form = MessageForm {
             settings: agreed,
@@ -67,7 +72,7 @@ impl EventSink for FrameSink<'_> {
 
 /// Form in which a connection gets its messages.
 struct MessageForm<'a> {
-    settings: &'a Agreed,
+    settings: &'a NegotiatedSettings,
     features: FeatureSet,
 }
 

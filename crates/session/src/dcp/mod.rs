@@ -25,6 +25,6 @@ pub(crate) use encode::FrameSink;
 pub use encode::end_reason;
 pub use filter::Limit;
 pub use guarded::GuardedProducer;
-pub use producer::{May, Opening, Produced, Producer};
+pub use producer::{Opening, Produced, Producer, StreamCheck};
 pub use sink::{EventSink, EventStream};
 pub use stream_request::{AskedStream, OpenedStream};

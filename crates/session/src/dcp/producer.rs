@@ -7,7 +7,7 @@ use std::time::Duration;
 use bucket::{BackfillBuffer, Bucket, ReadySet, Wake};
 use engine::dcp::{FlowControl, Keepalive, Pulse, Stream, StreamEnd};
 use model::{Now, VbId};
-use registry::dcp::{Agreed, ProducerFigures, StreamFigures, StreamKey, Totals};
+use registry::dcp::{NegotiatedSettings, ProducerFigures, StreamFigures, StreamKey, Totals};
 use registry::{Env, ServedBucket, Store};
 use wire::dcp::{DcpControl, OpenFlags};
 use wire::{FeatureSet, Opaque, Opcode, Status};
@@ -50,14 +50,14 @@ pub enum Produced {
 }
 
 /// Check whether the peer may have a stream with these limits.
-pub type May<'a> = dyn Fn(Option<&Limit>) -> Result<(), Refusal> + 'a;
+pub type StreamCheck<'a> = dyn Fn(Option<&Limit>) -> Result<(), Refusal> + 'a;
 
 /// The producer of a connection.
 pub struct Producer {
     pub(super) name: Box<str>,
     pub(super) served: Arc<ServedBucket>,
     env: Arc<dyn Env>,
-    pub(super) settings: Agreed,
+    pub(super) settings: NegotiatedSettings,
     flow: FlowControl,
     pub(super) keepalive: Keepalive,
     pub(super) ready: Arc<ReadySet>,
@@ -93,7 +93,7 @@ impl Producer {
             name: format!("{PREFIX}{name}").into(),
             served,
             env,
-            settings: Agreed::of(flags),
+            settings: NegotiatedSettings::of(flags),
             flow: FlowControl::default(),
             keepalive: Keepalive::new(NOOP_INTERVAL_NS, silence_ns, now.mono_ns),
             ready,
@@ -164,7 +164,7 @@ impl Producer {
     }
 
     /// Ends the streams for which the peer has lost the privilege.
-    pub(crate) fn end_unless(&mut self, may: &May<'_>) {
+    pub(crate) fn end_unless(&mut self, may: &StreamCheck<'_>) {
         let lost = self.streams.iter();
         let lost = lost.filter(|(_, entry)| may(entry.limit.as_deref()).is_err());
         let lost: Vec<StreamKey> = lost.map(|(key, _)| *key).collect();

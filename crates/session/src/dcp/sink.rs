@@ -2,7 +2,7 @@
 
 use engine::dcp::Event;
 use model::VbId;
-use registry::dcp::Agreed;
+use registry::dcp::NegotiatedSettings;
 use wire::Opaque;
 
 /// Stream of an event.
@@ -27,7 +27,12 @@ pub trait EventSink {
     }
 
     /// Takes an event. Returns its bytes for flow control; `None` if it cannot be sent.
-    fn event(&mut self, event: &Event<'_>, of: EventStream, agreed: &Agreed) -> Option<usize>;
+    fn event(
+        &mut self,
+        event: &Event<'_>,
+        of: EventStream,
+        agreed: &NegotiatedSettings,
+    ) -> Option<usize>;
 
     /// Sends a noop to the consumer; returns whether it counts as answered at once.
     fn noop(&mut self) -> bool;

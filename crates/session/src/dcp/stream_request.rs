@@ -12,7 +12,7 @@ use wire::dcp::{OpenFlags, StreamFlags, StreamRequest};
 use wire::{Feature, FeatureSet, Opaque, Status};
 
 use super::filter::{Filter, Limit};
-use super::producer::{May, Producer, cursor_name};
+use super::producer::{Producer, StreamCheck, cursor_name};
 use super::streams::OpenStream;
 use crate::outcome::Refusal;
 
@@ -28,7 +28,7 @@ pub struct AskedStream<'a> {
     /// Features that the connection negotiated.
     pub features: FeatureSet,
     /// Check of the peer's privileges.
-    pub may: &'a May<'a>,
+    pub may: &'a StreamCheck<'a>,
 }
 
 /// Answer to a stream request.
@@ -82,7 +82,7 @@ impl Producer {
             return Err(Status::ENOMEM.into());
         }
         let ask = self.ask(request, &filter, features);
-        self.seat(key, opaque, ask, filter.limit)
+        self.slot(key, opaque, ask, filter.limit)
     }
 
     fn check_noop(&self, features: FeatureSet) -> Result<(), Refusal> {
@@ -130,7 +130,7 @@ impl Producer {
         }
     }
 
-    fn seat(
+    fn slot(
         &mut self,
         key: StreamKey,
         opaque: Opaque,

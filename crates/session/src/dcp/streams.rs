@@ -5,9 +5,9 @@ use std::sync::Arc;
 use bucket::{
     Backfill, BackfillBuffer, BackfillChunk, BackfillNews, Bucket, ReadBatching, WantedRows,
 };
-use engine::dcp::{Filled, FlowControl, StoreRows, Stream, StreamEnd};
+use engine::dcp::{FillResult, FlowControl, StoreRows, Stream, StreamEnd};
 use model::{Document, VbId, VbState};
-use registry::dcp::{Agreed, OsoBackfill, StreamKey, Totals};
+use registry::dcp::{NegotiatedSettings, OsoBackfill, StreamKey, Totals};
 use registry::{Env, Store};
 use wire::Opaque;
 
@@ -31,7 +31,7 @@ pub(super) struct StreamTurn<'a, S> {
     pub(super) bucket: &'a Bucket<Store>,
     pub(super) env: &'a dyn Env,
     pub(super) buffer: &'a Arc<BackfillBuffer>,
-    pub(super) agreed: &'a Agreed,
+    pub(super) agreed: &'a NegotiatedSettings,
     pub(super) oso: OsoBackfill,
     pub(super) flow: &'a mut FlowControl,
     pub(super) totals: &'a mut Totals,
@@ -55,7 +55,7 @@ pub(super) enum Visited {
 
 /// Result of a look for more events.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Look {
+enum PollResult {
     /// Another look may find more.
     More,
     /// Nothing more until the vBucket is marked again.
@@ -94,7 +94,7 @@ impl OpenStream {
         {
             return Visited::Waits;
         }
-        let mut last_look = Look::More;
+        let mut last_look = PollResult::More;
         loop {
             while turn.has_room(limit) {
                 let Some(event) = self.stream.next_event() else {
@@ -112,7 +112,7 @@ impl OpenStream {
                 return Visited::Unfinished;
             }
             // A change since the last look has marked the vBucket again.
-            if last_look == Look::More {
+            if last_look == PollResult::More {
                 last_look = self.look(key, name, turn);
             } else {
                 return Visited::Idle;
@@ -121,18 +121,18 @@ impl OpenStream {
     }
 
     /// Looks for more events to send.
-    fn look<S>(&mut self, key: StreamKey, name: &str, turn: &StreamTurn<'_, S>) -> Look {
+    fn look<S>(&mut self, key: StreamKey, name: &str, turn: &StreamTurn<'_, S>) -> PollResult {
         if self.backfill.is_some() {
             return if self.look_into_backfill(key, name, turn) {
-                Look::More
+                PollResult::More
             } else {
-                Look::Last
+                PollResult::Last
             };
         }
         match self.locked(key.vb, turn, |stream, vb| stream.fill(vb, name)) {
-            Some(Filled::Ready) | None => Look::More,
-            Some(Filled::Latest | Filled::Idle) => Look::Last,
-            Some(Filled::Backfill(range)) => {
+            Some(FillResult::Ready) | None => PollResult::More,
+            Some(FillResult::Latest | FillResult::Idle) => PollResult::Last,
+            Some(FillResult::Backfill(range)) => {
                 let rows = if self.stream.wants_versions() {
                     WantedRows::Versions
                 } else {
@@ -141,11 +141,11 @@ impl OpenStream {
                 };
                 let backfill = turn.bucket.backfill(key.vb, range, rows, turn.buffer);
                 self.backfill = Some(backfill);
-                Look::More
+                PollResult::More
             }
-            Some(Filled::HandOver) => {
+            Some(FillResult::HandOver) => {
                 self.hand_over(key.vb, turn);
-                Look::More
+                PollResult::More
             }
         }
     }

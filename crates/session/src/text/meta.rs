@@ -7,7 +7,7 @@ use wire::{Frame, Opcode, RawParts, Status};
 
 use super::TextConversation;
 use super::conversation::{Counting, Form, MISSING, MISSING_OR_CHANGED, MetaForm};
-use super::run::{Ran, about, cas_of, count_extras, say, store_extras, with_extras};
+use super::run::{RunResult, about, cas_of, count_extras, say, store_extras, with_extras};
 use crate::commands::absolute_expiry;
 use crate::outcome::CommandOutcome;
 use crate::receive::{Turn, Verdict};
@@ -72,7 +72,7 @@ impl Session {
         meta: &MetaRequest<'_>,
         turn: &mut Turn,
         out: &mut Vec<u8>,
-    ) -> Ran {
+    ) -> RunResult {
         let mut place = [0; 250];
         let key = if meta.options.base64 {
             use base64::Engine as _;
@@ -137,7 +137,7 @@ impl Session {
         key: &[u8],
         turn: &mut Turn,
         out: &mut Vec<u8>,
-    ) -> Ran {
+    ) -> RunResult {
         let Some(expiry) = meta.options.expiry else {
             return self.run_frame(&about(Opcode::GET, key), turn, out);
         };
@@ -152,7 +152,7 @@ impl Session {
         key: &[u8],
         turn: &mut Turn,
         out: &mut Vec<u8>,
-    ) -> Ran {
+    ) -> RunResult {
         let outcome = self.meta_get(meta, key, turn, out)?;
         let expiry = meta.options.expiry.or(meta.options.vivify).unwrap_or(0);
         let absolute = absolute_expiry(expiry, turn.now);
@@ -178,7 +178,7 @@ impl Session {
         key: &[u8],
         turn: &mut Turn,
         out: &mut Vec<u8>,
-    ) -> Ran {
+    ) -> RunResult {
         let options = &meta.options;
         let whole = matches!(options.mode, MetaMode::Usual | MetaMode::Replace);
         if options.invalidate && whole {
@@ -226,7 +226,7 @@ impl Session {
         key: &[u8],
         turn: &mut Turn,
         out: &mut Vec<u8>,
-    ) -> Ran {
+    ) -> RunResult {
         let mut extras = vec![0, STALE.len() as u8, PathFlags::XATTR.0];
         let expiry = meta.options.expiry;
         extras.extend(expiry.map(u32::to_be_bytes).into_iter().flatten());

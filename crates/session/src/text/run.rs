@@ -18,7 +18,7 @@ use crate::session::Session;
 const CAS_OF_NONE: Cas = Cas(1);
 
 /// Result of a request: its outcome, or the verdict if no request can run at this moment.
-pub(super) type Ran = Result<CommandOutcome, Verdict>;
+pub(super) type RunResult = Result<CommandOutcome, Verdict>;
 
 /// Returns the CAS of a frame for the CAS that a peer sent.
 pub(super) fn cas_of(named: u64) -> Cas {
@@ -156,7 +156,12 @@ impl Session {
         self.text.as_ref().is_some_and(|text| text.broke_off())
     }
 
-    fn run_text(&mut self, request: &TextRequest<'_>, turn: &mut Turn, out: &mut Vec<u8>) -> Ran {
+    fn run_text(
+        &mut self,
+        request: &TextRequest<'_>,
+        turn: &mut Turn,
+        out: &mut Vec<u8>,
+    ) -> RunResult {
         match request {
             TextRequest::Key(..) if self.broke_off() => Ok(CommandOutcome::Next),
             TextRequest::Key(retrieval, key) => self.retrieve(*retrieval, key, turn, out),
@@ -244,7 +249,7 @@ impl Session {
         key: &[u8],
         turn: &mut Turn,
         out: &mut Vec<u8>,
-    ) -> Ran {
+    ) -> RunResult {
         let with_cas = retrieval.with_cas;
         self.expect(Form::Value { with_cas }, false);
         if let Some(text) = &self.text {
@@ -260,7 +265,12 @@ impl Session {
         self.run_frame(&with_extras(Opcode::GATQ, &extras, key), turn, out)
     }
 
-    fn run_store(&mut self, store: &TextStore<'_>, turn: &mut Turn, out: &mut Vec<u8>) -> Ran {
+    fn run_store(
+        &mut self,
+        store: &TextStore<'_>,
+        turn: &mut Turn,
+        out: &mut Vec<u8>,
+    ) -> RunResult {
         if !self.is_authenticated() {
             return self.log_in_by_text(store.value, turn, out);
         }
@@ -286,7 +296,7 @@ impl Session {
     }
 
     /// Logs in: a storage command before the login has user and password as its value.
-    fn log_in_by_text(&mut self, value: &[u8], turn: &mut Turn, out: &mut Vec<u8>) -> Ran {
+    fn log_in_by_text(&mut self, value: &[u8], turn: &mut Turn, out: &mut Vec<u8>) -> RunResult {
         self.expect(Form::Login, false);
         let end = value.iter().position(|byte| *byte == b' ');
         let (user, password) = value.split_at(end.unwrap_or(value.len()));
@@ -310,7 +320,7 @@ fn first_line(input: &[u8]) -> &[u8] {
 
 /// Appends a line that no command makes.
 #[expect(clippy::unnecessary_wraps, reason = "it stands where a frame is run")]
-pub(super) fn say(out: &mut Vec<u8>, line: &str) -> Ran {
+pub(super) fn say(out: &mut Vec<u8>, line: &str) -> RunResult {
     out.extend_from_slice(line.as_bytes());
     out.extend_from_slice(b"\r\n");
     Ok(CommandOutcome::Next)

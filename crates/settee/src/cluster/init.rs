@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cluster::agreed::{ClusterId, FEATURE_LEVEL, Key, Meta, Named, name_key};
+use cluster::agreed::{ClusterId, ClusterName, FEATURE_LEVEL, Key, Meta, name_key};
 use cluster::coord::{Answer, Compare, LeaseId, Op, Range, Request, Txn};
 use etcd::{ClusterAddress, Endpoints, Etcd, Problem, ProblemKind, check_name};
 use serde_json::json;
@@ -100,7 +100,7 @@ fn make(etcd: &Etcd, args: &InitArgs, cluster: ClusterId) -> Result<(), Failure>
         lease_ms: args.lease.map(|seconds| seconds * 1_000),
         secret: format!("{:032x}{:032x}", random()?, random()?),
     };
-    let entry = text(&Named { uuid });
+    let entry = text(&ClusterName { uuid });
     let keys = [name_key(name), Key::Meta.text(cluster)];
     let put = |(key, value)| Op::Put {
         key,

@@ -104,7 +104,7 @@ pub(super) struct NodeView {
     #[serde(default)]
     pub(super) kv_tls: Option<u16>,
     #[serde(default)]
-    outside: Option<Outside>,
+    outside: Option<ExternalHost>,
     pub(super) version: String,
     pub(super) active: usize,
     pub(super) replicas: usize,
@@ -155,7 +155,7 @@ pub(super) struct Damaged {
 
 /// Address of a node for clients of another network.
 #[derive(Clone, Debug, Deserialize)]
-struct Outside {
+struct ExternalHost {
     host: String,
     kv: u16,
     #[serde(default)]

@@ -87,7 +87,7 @@ impl Direction<'_> {
             tells_conflicts: shared.tells_conflicts,
             patience: self.patience,
         };
-        let outlet = Outlet {
+        let outlet = TargetSide {
             shared,
             index: self.index,
             to: &self.to,
@@ -105,7 +105,7 @@ impl Direction<'_> {
         };
         let session = Session {
             outlet,
-            keeping: Keeping::Nothing,
+            keeping: PositionProgress::Nothing,
             kept_at: Instant::now(),
             position: &mut self.position,
         };
@@ -152,7 +152,7 @@ fn compressed(options: &ConnectOptions, compressed: bool) -> ConnectOptions {
 }
 
 /// Progress of a position towards the state file.
-enum Keeping {
+enum PositionProgress {
     Nothing,
     /// Waits until the target has answered all writes before this mark.
     Answered(u64, Position),
@@ -162,14 +162,14 @@ enum Keeping {
 
 /// A run of a direction over one set of connections.
 struct Session<'s, 'd> {
-    outlet: Outlet<'d>,
-    keeping: Keeping,
+    outlet: TargetSide<'d>,
+    keeping: PositionProgress,
     kept_at: Instant,
     position: &'s mut Option<Position>,
 }
 
 /// The write side of a direction.
-struct Outlet<'d> {
+struct TargetSide<'d> {
     shared: &'d SharedState,
     index: usize,
     to: &'d ConnectOptions,
@@ -196,7 +196,8 @@ impl Session<'_, '_> {
             let outlet = &mut self.outlet;
             let room = outlet.writer.has_room() && !ends;
             if room {
-                let calm = outlet.writer.is_idle() && matches!(self.keeping, Keeping::Nothing);
+                let calm =
+                    outlet.writer.is_idle() && matches!(self.keeping, PositionProgress::Nothing);
                 let at_most = if calm { TICK } else { MOMENT };
                 source.turn(at_most, |told| outlet.take(&told).map(|()| true))?;
                 // The writer bounds the pending writes: without room there is no reading.
@@ -211,7 +212,7 @@ impl Session<'_, '_> {
                 (false, false) => TICK,
             })?;
             self.keep(source.streams(), ends)?;
-            if ends && !self.outlet.moved && matches!(self.keeping, Keeping::Nothing) {
+            if ends && !self.outlet.moved && matches!(self.keeping, PositionProgress::Nothing) {
                 return Ok(());
             }
         }
@@ -219,28 +220,28 @@ impl Session<'_, '_> {
 
     /// Saves the position periodically, after the target keeps all changes before it.
     fn keep(&mut self, streams: &Streams, at_once: bool) -> Result<(), Broken> {
-        let Outlet { writer, moved, .. } = &mut self.outlet;
-        self.keeping = match std::mem::replace(&mut self.keeping, Keeping::Nothing) {
-            Keeping::Nothing => {
+        let TargetSide { writer, moved, .. } = &mut self.outlet;
+        self.keeping = match std::mem::replace(&mut self.keeping, PositionProgress::Nothing) {
+            PositionProgress::Nothing => {
                 let due = at_once || self.kept_at.elapsed() >= KEEP_INTERVAL;
                 if !*moved || !due {
                     return Ok(());
                 }
                 *moved = false;
-                Keeping::Answered(writer.set_mark(), streams.position())
+                PositionProgress::Answered(writer.set_mark(), streams.position())
             }
-            Keeping::Answered(number, position) if writer.is_done_before(number) => {
+            PositionProgress::Answered(number, position) if writer.is_done_before(number) => {
                 writer.begin_observing();
-                Keeping::Kept(position)
+                PositionProgress::Kept(position)
             }
-            Keeping::Kept(position) if writer.is_kept() => {
+            PositionProgress::Kept(position) if writer.is_kept() => {
                 self.outlet
                     .shared
                     .state
                     .save(self.outlet.index, &position)?;
                 *self.position = Some(position);
                 self.kept_at = Instant::now();
-                Keeping::Nothing
+                PositionProgress::Nothing
             }
             waiting => waiting,
         };
@@ -248,7 +249,7 @@ impl Session<'_, '_> {
     }
 }
 
-impl Outlet<'_> {
+impl TargetSide<'_> {
     fn take(&mut self, told: &StreamEvent<'_>) -> Result<(), Broken> {
         self.moved = true;
         match *told {

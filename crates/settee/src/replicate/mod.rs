@@ -9,9 +9,9 @@ mod counts;
 mod direction;
 mod echo;
 mod outbound;
-mod places;
 mod state;
-mod unkept;
+mod unpersisted;
+mod write_queues;
 mod writer;
 
 use std::path::PathBuf;

@@ -16,11 +16,11 @@ use wire::{Envelope, Frame, Message as _, Opaque, Status};
 use super::batch::QueuedWrite;
 use super::counts::DirectionCounts;
 use super::outbound::{Outbound, Reply, asking, is_for_the_moment};
-use super::places::Places;
-use super::unkept::Unkept;
+use super::unpersisted::UnpersistedWrites;
+use super::write_queues::WriteQueues;
 use crate::exit::{Failure, Sysexit, code_of_status};
 use crate::stderr::note;
-use crate::stream::{Attempts, Broken};
+use crate::stream::{Broken, ConnectRetries};
 
 /// Limit of unanswered and queued writes, in bytes.
 const ROOM_BYTES: usize = 16 * 1024 * 1024;
@@ -39,10 +39,10 @@ pub(super) struct Writing {
 #[derive(Debug)]
 pub(super) struct TargetWriter<'a> {
     nodes: Nodes,
-    attempts: Attempts,
+    retries: ConnectRetries,
     links: BTreeMap<usize, Outbound>,
-    places: Places,
-    unkept: Unkept,
+    queues: WriteQueues,
+    unpersisted: UnpersistedWrites,
     counts: &'a DirectionCounts,
     writing: Writing,
     /// Newest mark.
@@ -54,11 +54,11 @@ impl<'a> TargetWriter<'a> {
     /// Creates a writer without connections.
     pub(super) fn new(nodes: Nodes, counts: &'a DirectionCounts, writing: Writing) -> Self {
         Self {
-            places: Places::new(nodes.vbuckets(), nodes.address(0)),
+            queues: WriteQueues::new(nodes.vbuckets(), nodes.address(0)),
             nodes,
-            attempts: Attempts::default(),
+            retries: ConnectRetries::default(),
             links: BTreeMap::new(),
-            unkept: Unkept::default(),
+            unpersisted: UnpersistedWrites::default(),
             counts,
             writing,
             mark: 0,
@@ -69,13 +69,13 @@ impl<'a> TargetWriter<'a> {
     /// Returns whether there is room for more changes.
     pub(super) fn has_room(&self) -> bool {
         let under_way: usize = self.links.values().map(Outbound::bytes).sum();
-        under_way + self.places.waiting_bytes() < ROOM_BYTES
+        under_way + self.queues.waiting_bytes() < ROOM_BYTES
     }
 
     /// Returns whether no write is unanswered or queued, and all observed changes are kept.
     pub(super) fn is_idle(&self) -> bool {
         let mut links = self.links.values();
-        links.all(Outbound::is_idle) && self.places.is_idle() && self.unkept.is_kept()
+        links.all(Outbound::is_idle) && self.queues.is_idle() && self.unpersisted.is_kept()
     }
 
     /// Sets a mark that separates earlier writes from later ones.
@@ -87,22 +87,22 @@ impl<'a> TargetWriter<'a> {
     /// Returns whether all writes before this mark are answered.
     pub(super) fn is_done_before(&self, mark: u64) -> bool {
         let mut links = self.links.values();
-        links.all(|link| link.is_done_before(mark)) && self.places.is_done_before(mark)
+        links.all(|link| link.is_done_before(mark)) && self.queues.is_done_before(mark)
     }
 
     /// Skips a change that the target has already at this seqno of this history; it is observed until it is kept.
     pub(super) fn skip(&mut self, vbucket: VbId, history: VbUuid, seqno: Seqno) {
-        self.unkept.add(vbucket, history, seqno);
+        self.unpersisted.add(vbucket, history, seqno);
     }
 
     /// Begins to observe whether all changes written so far are kept.
     pub(super) fn begin_observing(&mut self) {
-        self.unkept.begin();
+        self.unpersisted.begin();
     }
 
     /// Returns whether all observed changes are on the active node's disk, and at most of the copies.
     pub(super) fn is_kept(&self) -> bool {
-        self.unkept.is_kept()
+        self.unpersisted.is_kept()
     }
 
     /// Sends or queues a write.
@@ -125,7 +125,7 @@ impl<'a> TargetWriter<'a> {
         };
         DirectionCounts::add(&self.counts.sent);
         let mark = self.mark;
-        let node = self.places.route(vbucket, self.nodes.owner(vbucket));
+        let node = self.queues.route(vbucket, self.nodes.owner(vbucket));
         if let Some(node) = node.filter(|node| self.links.contains_key(node)) {
             return self.append(vbucket, node, mark, |frames| {
                 Ok(change.encode(&envelope, frames)?)
@@ -138,7 +138,7 @@ impl<'a> TargetWriter<'a> {
             opaque,
             bytes,
         };
-        self.places.hold(vbucket, held);
+        self.queues.hold(vbucket, held);
         Ok(())
     }
 
@@ -153,7 +153,7 @@ impl<'a> TargetWriter<'a> {
         if let Some(link) = self.links.get_mut(&node)
             && link.append(vbucket, mark, write)?
         {
-            self.places.begin(vbucket, node);
+            self.queues.begin(vbucket, node);
         }
         Ok(())
     }
@@ -163,14 +163,14 @@ impl<'a> TargetWriter<'a> {
     /// # Errors
     /// A node refused a write for good, written changes are lost, or no node serves a vBucket for too long.
     pub(super) fn turn(&mut self, at_most: Duration) -> Result<(), Broken> {
-        for node in self.places.cut_off() {
+        for node in self.queues.cut_off() {
             let address = self.nodes.address(node);
             let reason = format!("{address} does not answer for vBuckets that moved away");
             self.lose(node, Failure::new(Sysexit::Unavailable, reason));
         }
         self.send_waiting()?;
         self.observe()?;
-        self.places.look(self.writing.patience)?;
+        self.queues.look(self.writing.patience)?;
         self.each(Outbound::send)?;
         let ready = wait_for_any(self.links.values().map(|link| &link.feed), at_most)?;
         let mut ready = ready.into_iter();
@@ -200,17 +200,17 @@ impl<'a> TargetWriter<'a> {
 
     /// Sends due queued writes whose node can be reached.
     fn send_waiting(&mut self) -> Result<(), Broken> {
-        for vbucket in self.places.due() {
+        for vbucket in self.queues.due() {
             match self.nodes.owner(vbucket) {
                 Some(node) if self.reach(node)? => {
-                    for held in self.places.take_waiting(vbucket).into_values() {
+                    for held in self.queues.take_waiting(vbucket).into_values() {
                         self.append(vbucket, node, held.mark, |frames| {
                             frames.extend_from_slice(&held.bytes);
                             Ok(())
                         })?;
                     }
                 }
-                _ => self.places.is_unserved(vbucket),
+                _ => self.queues.is_unserved(vbucket),
             }
         }
         Ok(())
@@ -218,17 +218,17 @@ impl<'a> TargetWriter<'a> {
 
     /// Asks all copies of observed vBuckets for their seqnos.
     fn observe(&mut self) -> Result<(), Broken> {
-        if !self.unkept.is_due() {
+        if !self.unpersisted.is_due() {
             return Ok(());
         }
-        for vbucket in self.unkept.vbuckets() {
+        for vbucket in self.unpersisted.vbuckets() {
             let row = self.nodes.copies(vbucket).to_vec();
             let active = self.nodes.owner(vbucket);
             for node in row.iter().copied().flatten() {
                 if !self.reach(node)? {
                     continue;
                 }
-                let histories = self.unkept.ask(vbucket, node, active == Some(node));
+                let histories = self.unpersisted.ask(vbucket, node, active == Some(node));
                 let link = self.links.get_mut(&node);
                 let Some(link) = link else { continue };
                 for uuid in histories {
@@ -237,8 +237,8 @@ impl<'a> TargetWriter<'a> {
                 }
             }
             match active.filter(|node| self.links.contains_key(node)) {
-                Some(_) => self.places.is_reached(vbucket),
-                None => self.places.is_unserved(vbucket),
+                Some(_) => self.queues.is_reached(vbucket),
+                None => self.queues.is_unserved(vbucket),
             }
             self.settle(vbucket);
         }
@@ -248,7 +248,7 @@ impl<'a> TargetWriter<'a> {
     fn settle(&mut self, vbucket: VbId) {
         let row = self.nodes.copies(vbucket).to_vec();
         let links = &self.links;
-        self.unkept
+        self.unpersisted
             .settle(vbucket, &row, |node| links.contains_key(&node));
     }
 
@@ -257,7 +257,7 @@ impl<'a> TargetWriter<'a> {
         if self.links.contains_key(&node) {
             return Ok(true);
         }
-        if !self.attempts.is_due(node) {
+        if !self.retries.is_due(node) {
             return Ok(false);
         }
         match self.nodes.open(node) {
@@ -267,8 +267,8 @@ impl<'a> TargetWriter<'a> {
                 Ok(true)
             }
             Err(error) => {
-                self.places.note(error.into());
-                self.attempts.failed(&mut self.nodes, node)?;
+                self.queues.note(error.into());
+                self.retries.failed(&mut self.nodes, node)?;
                 self.follow()?;
                 Ok(false)
             }
@@ -310,7 +310,7 @@ impl<'a> TargetWriter<'a> {
             link.histories
                 .retain(|vbucket, _| nodes.owner(*vbucket) == Some(*node));
         }
-        if !self.places.follow(&self.nodes) {
+        if !self.queues.follow(&self.nodes) {
             return Err(again("the bucket that is written has other vBuckets now"));
         }
         Ok(())
@@ -336,7 +336,7 @@ impl<'a> TargetWriter<'a> {
                 Err(again(NEW_HISTORY))
             }
             Reply::OtherHistory(vbucket) | Reply::NotObserved(vbucket) => {
-                self.unkept.unanswered(Some(vbucket), node);
+                self.unpersisted.unanswered(Some(vbucket), node);
                 Ok(())
             }
             Reply::Refused { opaque, status } => self.on_refused(opaque, status, node),
@@ -355,10 +355,10 @@ impl<'a> TargetWriter<'a> {
         let active: BTreeMap<VbId, Seqno> = its.collect();
         let mut moved = BTreeSet::new();
         for vbucket in &batch.vbuckets {
-            self.places.end(*vbucket);
+            self.queues.end(*vbucket);
             let history = link.histories.get(vbucket).copied().flatten();
             if let (Some(seqno), Some(history)) = (active.get(vbucket), history) {
-                self.unkept.add(*vbucket, history, *seqno);
+                self.unpersisted.add(*vbucket, history, *seqno);
             } else {
                 link.histories.remove(vbucket);
                 moved.insert(*vbucket);
@@ -366,21 +366,21 @@ impl<'a> TargetWriter<'a> {
         }
         for (vbucket, held) in batch.again(&moved) {
             DirectionCounts::add(&self.counts.retried);
-            self.places.pause(vbucket, self.nodes.owner(vbucket));
-            self.places.hold(vbucket, held);
+            self.queues.pause(vbucket, self.nodes.owner(vbucket));
+            self.queues.hold(vbucket, held);
         }
         for vbucket in &batch.vbuckets {
             if moved.contains(vbucket) {
-                self.places.is_unserved(*vbucket);
+                self.queues.is_unserved(*vbucket);
             } else {
-                self.places.is_served(*vbucket);
+                self.queues.is_served(*vbucket);
             }
         }
     }
 
     fn on_observed(&mut self, reply: &ObserveSeqnoReply, node: usize) -> Result<(), Broken> {
         let is_active = self.nodes.owner(reply.vbucket) == Some(node);
-        if self.unkept.answered(reply, node, is_active) {
+        if self.unpersisted.answered(reply, node, is_active) {
             return Err(again(NEW_HISTORY));
         }
         self.settle(reply.vbucket);
@@ -402,7 +402,7 @@ impl<'a> TargetWriter<'a> {
             return Ok(());
         }
         let write = batch.write(opaque);
-        let is_retried = |write: &Frame<'_>| !self.places.is_refused_for_long(write.vbucket());
+        let is_retried = |write: &Frame<'_>| !self.queues.is_refused_for_long(write.vbucket());
         // The node may learn of a new collection later than other nodes.
         let is_new = status == Status::UNKNOWN_COLLECTION && write.as_ref().is_some_and(is_retried);
         if is_new || is_for_the_moment(status) {
@@ -425,18 +425,18 @@ impl<'a> TargetWriter<'a> {
             return;
         };
         note(format_args!("{failure}; trying again"));
-        self.attempts.lost(node, link.was_of_use);
-        self.unkept.unanswered(None, node);
+        self.retries.lost(node, link.was_of_use);
+        self.unpersisted.unanswered(None, node);
         for batch in link.into_unanswered() {
             for vbucket in &batch.vbuckets {
-                self.places.end(*vbucket);
+                self.queues.end(*vbucket);
             }
             for (vbucket, held) in batch.again(&batch.vbuckets) {
                 DirectionCounts::add(&self.counts.retried);
-                self.places.hold(vbucket, held);
+                self.queues.hold(vbucket, held);
             }
         }
-        self.places.note(failure);
+        self.queues.note(failure);
     }
 }
 

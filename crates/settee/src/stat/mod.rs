@@ -11,7 +11,7 @@ use crate::exit::Failure;
 use crate::output;
 
 use client::ClientError;
-use report::{Report, Shape};
+use report::{Report, RowFormat};
 use row_buffer::RowBuffer;
 
 /// Show statistics of a server.
@@ -125,9 +125,9 @@ impl<W: Write> Printer<W> {
     fn print_held(&mut self, width: usize) -> Result<(), Stop> {
         let held = self.held.take().unwrap_or_default();
         self.report.begin(match self.json {
-            false => Shape::Text { width },
-            true if held.is_nameless() => Shape::Array,
-            true => Shape::Object,
+            false => RowFormat::Text { width },
+            true if held.is_nameless() => RowFormat::Array,
+            true => RowFormat::Object,
         });
         for (name, value) in held.rows() {
             self.report.row(name, value)?;

@@ -9,7 +9,7 @@ const WRITE_BYTES: usize = 256 << 10;
 
 /// Format of the rows.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Shape {
+pub(super) enum RowFormat {
     /// ` name:   value`, with values aligned after names of `width` bytes; only the value if there is no name.
     Text { width: usize },
     /// An object by name. A name with several consecutive values has an array.
@@ -24,7 +24,7 @@ pub(super) enum Shape {
 #[derive(Debug)]
 pub(super) struct Report<W> {
     to: W,
-    shape: Shape,
+    shape: RowFormat,
     buffer: Vec<u8>,
     rows: u64,
     /// The last member written, if the format is an object.
@@ -44,7 +44,7 @@ impl<W: Write> Report<W> {
     pub(super) fn new(to: W) -> Self {
         Self {
             to,
-            shape: Shape::Text { width: 0 },
+            shape: RowFormat::Text { width: 0 },
             buffer: Vec::new(),
             rows: 0,
             last: JsonMember::default(),
@@ -52,12 +52,12 @@ impl<W: Write> Report<W> {
     }
 
     /// Sets the format, before the first row.
-    pub(super) fn begin(&mut self, shape: Shape) {
+    pub(super) fn begin(&mut self, shape: RowFormat) {
         self.shape = shape;
         self.buffer.extend_from_slice(match shape {
-            Shape::Text { .. } => b"",
-            Shape::Object => b"{",
-            Shape::Array => b"[",
+            RowFormat::Text { .. } => b"",
+            RowFormat::Object => b"{",
+            RowFormat::Array => b"[",
         });
     }
 
@@ -67,15 +67,15 @@ impl<W: Write> Report<W> {
     /// The output cannot be written.
     pub(super) fn row(&mut self, name: &[u8], value: &[u8]) -> io::Result<()> {
         let is_repeated =
-            self.rows > 0 && matches!(self.shape, Shape::Object) && self.last.name == name;
+            self.rows > 0 && matches!(self.shape, RowFormat::Object) && self.last.name == name;
         if self.buffer.len() >= WRITE_BYTES && !is_repeated {
             self.write()?;
         }
         match self.shape {
-            Shape::Text { width } => self.text(width, name, value),
-            Shape::Object if is_repeated => self.another_value(value)?,
-            Shape::Object => self.member(name, value)?,
-            Shape::Array => {
+            RowFormat::Text { width } => self.text(width, name, value),
+            RowFormat::Object if is_repeated => self.another_value(value)?,
+            RowFormat::Object => self.member(name, value)?,
+            RowFormat::Array => {
                 self.element();
                 self.json_value(value)?;
             }
@@ -91,11 +91,11 @@ impl<W: Write> Report<W> {
     pub(super) fn end(mut self) -> io::Result<W> {
         self.end_member();
         let end: &[u8] = match (self.shape, self.rows) {
-            (Shape::Text { .. }, _) => b"",
-            (Shape::Object, 0) => b"}\n",
-            (Shape::Object, _) => b"\n}\n",
-            (Shape::Array, 0) => b"]\n",
-            (Shape::Array, _) => b"\n]\n",
+            (RowFormat::Text { .. }, _) => b"",
+            (RowFormat::Object, 0) => b"}\n",
+            (RowFormat::Object, _) => b"\n}\n",
+            (RowFormat::Array, 0) => b"]\n",
+            (RowFormat::Array, _) => b"\n]\n",
         };
         self.buffer.extend_from_slice(end);
         self.write()?;
@@ -201,7 +201,7 @@ fn is_exact(number: &serde_json::Number, text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn written(shape: Shape, rows: &[(&str, &str)]) -> String {
+    fn written(shape: RowFormat, rows: &[(&str, &str)]) -> String {
         let mut report = Report::new(Vec::new());
         report.begin(shape);
         for (name, value) in rows {
@@ -210,26 +210,26 @@ mod tests {
         String::from_utf8(report.end().unwrap()).unwrap()
     }
 
-    fn json(shape: Shape, rows: &[(&str, &str)]) -> Value {
+    fn json(shape: RowFormat, rows: &[(&str, &str)]) -> Value {
         serde_json::from_str(&written(shape, rows)).unwrap()
     }
 
     #[test]
     fn text_is_aligned() {
         let rows = [("vb_10", "active"), ("", "{}"), ("vb_9:queue", "0")];
-        let text = written(Shape::Text { width: 10 }, &rows);
+        let text = written(RowFormat::Text { width: 10 }, &rows);
         assert_eq!(text, " vb_10:        active\n {}\n vb_9:queue:   0\n");
         assert_eq!(
-            written(Shape::Text { width: 0 }, &rows[..1]),
+            written(RowFormat::Text { width: 0 }, &rows[..1]),
             " vb_10:   active\n"
         );
-        assert_eq!(written(Shape::Text { width: 0 }, &[]), "");
+        assert_eq!(written(RowFormat::Text { width: 0 }, &[]), "");
     }
 
     #[test]
     fn json_converts_numbers_but_never_changes_them() {
         let found = json(
-            Shape::Object,
+            RowFormat::Object,
             &[
                 ("count", "18446744073709551615"),
                 ("negative", "-3"),
@@ -254,15 +254,15 @@ mod tests {
             "quoted": "\"x\"", "null": "null", "zero": 0, "a \"name\"\n": "x\ty",
         });
         assert_eq!(found, expected);
-        assert_eq!(json(Shape::Object, &[]), serde_json::json!({}));
-        assert_eq!(json(Shape::Array, &[]), serde_json::json!([]));
+        assert_eq!(json(RowFormat::Object, &[]), serde_json::json!({}));
+        assert_eq!(json(RowFormat::Array, &[]), serde_json::json!([]));
     }
 
     #[test]
     fn rows_of_one_name_are_an_array() {
         let rows = [("", r#"{"socket":1}"#), ("", r#"{"socket":2}"#)];
         let expected = serde_json::json!([{"socket": 1}, {"socket": 2}]);
-        assert_eq!(json(Shape::Array, &rows), expected);
+        assert_eq!(json(RowFormat::Array, &rows), expected);
         let rows = [
             ("a", "1"),
             ("a", "2"),
@@ -272,7 +272,7 @@ mod tests {
             ("c", "5"),
         ];
         let expected = serde_json::json!({"a": [1, 2, "x"], "b": 3, "c": [4, 5]});
-        assert_eq!(json(Shape::Object, &rows), expected);
+        assert_eq!(json(RowFormat::Object, &rows), expected);
     }
 
     /// One name has more values than a buffer holds, and other names lie at the end of a buffer.
@@ -286,12 +286,12 @@ mod tests {
             .iter()
             .map(|(name, value)| (name.as_str(), *value))
             .collect();
-        let found = json(Shape::Object, &rows);
+        let found = json(RowFormat::Object, &rows);
         let lengths =
             ["name 0", "name 1", "name 2"].map(|name| found[name].as_array().unwrap().len());
         assert_eq!(lengths, [400, 400, 200]);
         assert_eq!(
-            written(Shape::Text { width: 0 }, &rows).lines().count(),
+            written(RowFormat::Text { width: 0 }, &rows).lines().count(),
             1000
         );
     }

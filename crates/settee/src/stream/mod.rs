@@ -1,7 +1,7 @@
 //! Change streams: the common part of the commands that follow them.
 
-mod attempts;
 mod broken;
+mod connect_retries;
 mod link;
 mod newest;
 mod part;
@@ -9,8 +9,8 @@ mod reading;
 mod source;
 mod window;
 
-pub(crate) use self::attempts::Attempts;
 pub(crate) use self::broken::Broken;
+pub(crate) use self::connect_retries::ConnectRetries;
 pub(crate) use self::link::{StreamOpening, TICK, collections_of};
 pub(crate) use self::newest::newest;
 pub(crate) use self::part::CollectionPart;

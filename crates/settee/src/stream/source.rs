@@ -10,8 +10,8 @@ use changes::Streams;
 use client::{Client, Nodes, wait_for_any};
 use wire::dcp::StreamRequest;
 
-use super::attempts::Attempts;
 use super::broken::{Broken, Unread};
+use super::connect_retries::ConnectRetries;
 use super::link::{NodeLink, StreamOpening, collections_of};
 use super::reading::{Reading, StreamEvent, stream_envelope};
 use crate::exit::{Failure, Sysexit};
@@ -24,7 +24,7 @@ pub(crate) struct Source {
     /// Value of every stream request: the filter of scope or collection.
     filter: String,
     links: Vec<NodeLink>,
-    attempts: Attempts,
+    retries: ConnectRetries,
 }
 
 impl Source {
@@ -42,7 +42,7 @@ impl Source {
             opening,
             filter: String::new(),
             links: Vec::new(),
-            attempts: Attempts::default(),
+            retries: ConnectRetries::default(),
         };
         source.is_of_bucket()?;
         Ok(source)
@@ -145,7 +145,7 @@ impl Source {
 
     /// Connects to a node, unless its back-off runs.
     fn connect(&mut self, node: usize) -> Result<(), Failure> {
-        if !self.attempts.is_due(node) {
+        if !self.retries.is_due(node) {
             return Ok(());
         }
         let opened = self.reading.nodes.open(node);
@@ -158,7 +158,7 @@ impl Source {
             Err(error) => error.into(),
         };
         self.reading.note(lost);
-        Ok(self.attempts.failed(&mut self.reading.nodes, node)?)
+        Ok(self.retries.failed(&mut self.reading.nodes, node)?)
     }
 
     /// Opens a connection for streams. The first one also reads the collections; after that, the streams report new
@@ -184,7 +184,7 @@ impl Source {
             .links
             .iter()
             .any(|link| link.node == node && link.has_told);
-        self.attempts.lost(node, was_good);
+        self.retries.lost(node, was_good);
         self.links.retain(|link| link.node != node);
         self.reading.leave(node, failure);
     }

@@ -5,8 +5,8 @@
 //! never covers changes that were not written.
 
 mod interrupt;
-mod keeper;
 mod lines;
+mod position_writer;
 mod session;
 mod state;
 mod target;
@@ -21,8 +21,8 @@ use model::VbId;
 use wire::dcp::OpenFlags;
 
 pub(crate) use self::interrupt::Interrupt;
-use self::keeper::Keeper;
 use self::lines::{Format, Lines};
+use self::position_writer::PositionWriter;
 use self::session::{Ended, Tail};
 use self::state::TailStateFile;
 use self::target::TailTarget;
@@ -144,7 +144,7 @@ pub(crate) fn run(args: &TailArgs) -> Result<(), Failure> {
     let mut source = Source::new(nodes, streams, opening)?;
     let mut tail = Tail {
         lines: Lines::new(args.format, &target.bucket),
-        keeper: Keeper::new(file),
+        position_writer: PositionWriter::new(file),
         interrupt,
         changes_max: args.count.unwrap_or(u64::MAX),
         keys_only: args.keys_only,
@@ -152,7 +152,7 @@ pub(crate) fn run(args: &TailArgs) -> Result<(), Failure> {
     let ended = tail.run(&mut source);
     // A reader that went away did not get the last lines.
     if matches!(ended, Ok(Ended::Interrupted | Ended::Complete)) {
-        tail.keeper.finish(source.streams())?;
+        tail.position_writer.finish(source.streams())?;
     }
     ended.map(drop)
 }

@@ -1,8 +1,8 @@
 //! A tail from its first change to its last.
 
 use super::interrupt::Interrupt;
-use super::keeper::Keeper;
 use super::lines::{Lines, Unwritten};
+use super::position_writer::PositionWriter;
 use crate::exit::Failure;
 use crate::stream::{Source, StreamEvent, TICK};
 
@@ -22,7 +22,7 @@ pub(super) struct Tail {
     /// The output.
     pub(super) lines: Lines,
     /// Stores the position.
-    pub(super) keeper: Keeper,
+    pub(super) position_writer: PositionWriter,
     /// The user's request to end.
     pub(super) interrupt: Interrupt,
     /// Number of changes after which the tail ends.
@@ -52,10 +52,10 @@ impl Tail {
                 Err(Unwritten::Failed(failure)) => return Err(failure),
             }
             if let Err(broken) = turned {
-                self.keeper.finish(source.streams())?;
+                self.position_writer.finish(source.streams())?;
                 return Err(broken.into());
             }
-            self.keeper.keep(source.streams())?;
+            self.position_writer.keep(source.streams())?;
             source.acknowledge()?;
             if source.streams().all_done() || self.lines.changes() >= self.changes_max {
                 return Ok(Ended::Complete);

@@ -10,7 +10,7 @@ use crate::checkpoint::{
 };
 use crate::dcp::filter::StreamFilter;
 use crate::dcp::message::{
-    Event, Filled, Snapshot, StreamAsk, StreamEnd, StreamFigures, StreamRefusal, Versions,
+    Event, FillResult, Snapshot, StreamAsk, StreamEnd, StreamFigures, StreamRefusal, Versions,
 };
 use crate::dcp::pending_changes::PendingChanges;
 use crate::dcp::rollback::{History, rollback};
@@ -220,7 +220,7 @@ impl Stream {
     /// has no event; drop the garbage after the lock.
     ///
     /// Cost: O(segments taken).
-    pub fn fill(&mut self, vbucket: &mut VBucket, name: &str) -> (Filled, Garbage) {
+    pub fn fill(&mut self, vbucket: &mut VBucket, name: &str) -> (FillResult, Garbage) {
         match self.phase {
             Phase::NeedsStore => {
                 self.phase = Phase::Store;
@@ -230,26 +230,26 @@ impl Stream {
                     start,
                     end: self.end,
                 };
-                (Filled::Backfill(range), Garbage::default())
+                (FillResult::Backfill(range), Garbage::default())
             }
             Phase::Memory => self.fill_from_memory(vbucket, name),
-            Phase::HandOver => (Filled::HandOver, Garbage::default()),
-            Phase::Ending(_) | Phase::Asking(_) => (Filled::Ready, Garbage::default()),
-            Phase::Store | Phase::Asked(_) | Phase::Over => (Filled::Idle, Garbage::default()),
+            Phase::HandOver => (FillResult::HandOver, Garbage::default()),
+            Phase::Ending(_) | Phase::Asking(_) => (FillResult::Ready, Garbage::default()),
+            Phase::Store | Phase::Asked(_) | Phase::Over => (FillResult::Idle, Garbage::default()),
         }
     }
 
-    fn fill_from_memory(&mut self, vbucket: &mut VBucket, name: &str) -> (Filled, Garbage) {
+    fn fill_from_memory(&mut self, vbucket: &mut VBucket, name: &str) -> (FillResult, Garbage) {
         let Some(cursor) = self.cursor else {
-            return (Filled::Ready, self.reseat(vbucket, name));
+            return (FillResult::Ready, self.reseat(vbucket, name));
         };
         match vbucket.take_from(cursor, BUDGET) {
             CursorRead::Nothing => (self.caught_up(), Garbage::default()),
-            CursorRead::Dropped => (Filled::Ready, self.reseat(vbucket, name)),
+            CursorRead::Dropped => (FillResult::Ready, self.reseat(vbucket, name)),
             CursorRead::Changes(mut batch) => {
                 self.find_living(vbucket);
                 self.look_for_end(&mut batch, vbucket);
-                let filled = Filled::taken(batch.more || self.options.takeover);
+                let filled = FillResult::taken(batch.more || self.options.takeover);
                 self.hold_batch(batch, vbucket.purge_seqno());
                 (filled, Garbage::default())
             }
@@ -348,9 +348,9 @@ impl Stream {
     }
 
     /// Begins the handover if the stream is a takeover: the log has no more changes.
-    fn caught_up(&mut self) -> Filled {
+    fn caught_up(&mut self) -> FillResult {
         if !self.options.takeover || self.unacknowledged_snapshots > 0 {
-            return Filled::Idle;
+            return FillResult::Idle;
         }
         let state = if self.handed_over {
             VbState::Active
@@ -358,7 +358,7 @@ impl Stream {
             VbState::Pending
         };
         self.phase = Phase::Asking(state);
-        Filled::Ready
+        FillResult::Ready
     }
 
     /// Records that the peer has the requested state. Returns `false` if no state was requested.

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use collections::Manifest;
 use engine::VBucket;
 use engine::dcp::{
-    ClaimedPosition, Event, Filled, RollbackRules, Snapshot, StoreRows, StoreView, Stream,
+    ClaimedPosition, Event, FillResult, RollbackRules, Snapshot, StoreRows, StoreView, Stream,
     StreamAsk, StreamEnd, StreamFilter, StreamOptions,
 };
 use model::{CollectionId, Document, ScopeId, Seqno, SnapshotRange, VbUuid};
@@ -222,10 +222,10 @@ impl Reader {
         let (filled, garbage) = self.stream.fill(vbucket, &self.name);
         drop(garbage);
         match filled {
-            Filled::Ready | Filled::Latest if !self.stream.is_over() => Some(Step::Other),
-            Filled::Ready | Filled::Latest | Filled::Idle => None,
-            Filled::HandOver => panic!("nothing is handed over"),
-            Filled::Backfill(range) => {
+            FillResult::Ready | FillResult::Latest if !self.stream.is_over() => Some(Step::Other),
+            FillResult::Ready | FillResult::Latest | FillResult::Idle => None,
+            FillResult::HandOver => panic!("nothing is handed over"),
+            FillResult::Backfill(range) => {
                 self.asked = Some(range);
                 Some(Step::Other)
             }

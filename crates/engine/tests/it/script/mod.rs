@@ -15,7 +15,8 @@ use std::sync::Arc;
 use ::collections::SystemEvent;
 use engine::{
     Arithmetic, Concat, ConcatPlace, DocumentPart, FetchKey, FlushBatch, FlushBudget, FlushItem,
-    Got, Mutated, ObserveState, OpError, Outcome, Restored, StoreMode, VBucket, VbConfig, Write,
+    GetResult, Mutated, ObserveState, OpError, Outcome, Restored, StoreMode, VBucket, VbConfig,
+    Write,
 };
 use model::{
     Cas, CollectionId, Datatype, Document, Draft, FailoverEntry, Kind, Meta, Now, Seqno, VbId,
@@ -117,14 +118,14 @@ fn mutated(outcome: Outcome<Mutated>) -> Outcome<(String, Option<Cas>)> {
     }
 }
 
-fn got(outcome: Outcome<Got>) -> Outcome<(String, Option<Cas>)> {
+fn got(outcome: Outcome<GetResult>) -> Outcome<(String, Option<Cas>)> {
     match outcome {
         Outcome::Done(got) | Outcome::Prepared(got) => Outcome::Done((shown(&got), Some(got.cas))),
         Outcome::NeedsFetch(fetch) => Outcome::NeedsFetch(fetch),
     }
 }
 
-fn shown(got: &Got) -> String {
+fn shown(got: &GetResult) -> String {
     let mut text = got.document.value().escape_ascii().to_string();
     if got.document.flags() != 0 {
         write!(text, " flags {}", got.document.flags()).unwrap();

@@ -23,7 +23,7 @@ enum Need {
     /// In a collection of the bucket.
     Anywhere,
     /// In a collection of the bucket, and in the named one.
-    Named,
+    ClusterName,
     /// In the whole bucket.
     Bucket,
     /// Nowhere; any privilege in the bucket is enough.
@@ -55,10 +55,10 @@ enum Checked {
 
 /// Returns the needed privileges by protocol section 8.
 fn needed(opcode: Opcode) -> (Need, &'static [Privilege]) {
-    use Need::{Anywhere, Bucket, Document, Member, Named, Nothing};
+    use Need::{Anywhere, Bucket, ClusterName, Document, Member, Nothing};
     let name = opcode.name();
     match name {
-        "GET_RANDOM_KEY" | "OBSERVE" => (Named, &[Read]),
+        "GET_RANDOM_KEY" | "OBSERVE" => (ClusterName, &[Read]),
         "RANGE_SCAN_CREATE" | "RANGE_SCAN_CONTINUE" | "RANGE_SCAN_CANCEL" => {
             (Anywhere, &[RangeScan])
         }
@@ -200,8 +200,8 @@ fn expected(
     };
     match need {
         Need::Document if inside && !of_document => Checked::Unknown,
-        Need::Named if inside && enough && !of_document => Checked::Unknown,
-        Need::Document | Need::Anywhere | Need::Named => granted(inside && enough),
+        Need::ClusterName if inside && enough && !of_document => Checked::Unknown,
+        Need::Document | Need::Anywhere | Need::ClusterName => granted(inside && enough),
         Need::Bucket => granted(inside && enough && scope.is_none()),
         Need::Member => granted(inside),
         Need::Nothing => Checked::Granted,

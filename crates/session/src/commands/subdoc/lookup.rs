@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use engine::{Got, OpError, Outcome, VBucket};
+use engine::{GetResult, OpError, Outcome, VBucket};
 use identity::Privilege;
 use model::{Attributes, Datatype, Now, VbId, VbUuid, body_at};
 use registry::ServedBucket;
@@ -92,7 +92,7 @@ pub(in crate::commands) fn multi_lookup(
 
 /// A document in which paths are looked up.
 struct Looked {
-    got: Got,
+    got: GetResult,
     /// Inflated value, if the stored value is compressed.
     plain: Option<Vec<u8>>,
     body_at: usize,
@@ -136,7 +136,7 @@ fn read_as(
     key: &[u8],
     flags: DocFlags,
     now: Now,
-) -> Result<Outcome<Got>, OpError> {
+) -> Result<Outcome<GetResult>, OpError> {
     let replica = flags.contains(DocFlags::REPLICA_READ);
     match (replica, flags.contains(DocFlags::ACCESS_DELETED)) {
         (false, false) => vbucket.get(key, now),
@@ -146,7 +146,7 @@ fn read_as(
 }
 
 /// Returns the inflated form of a compressed value; `None` if the value is not compressed.
-pub(super) fn plain(got: &Got) -> Result<Option<Vec<u8>>, Refusal> {
+pub(super) fn plain(got: &GetResult) -> Result<Option<Vec<u8>>, Refusal> {
     if !got.document.datatype().contains(Datatype::SNAPPY) {
         return Ok(None);
     }
@@ -155,7 +155,7 @@ pub(super) fn plain(got: &Got) -> Result<Option<Vec<u8>>, Refusal> {
 }
 
 /// Checks whether paths can be looked up in a body.
-pub(super) fn parts_of(got: &Got, body: &[u8]) -> Result<(), Status> {
+pub(super) fn parts_of(got: &GetResult, body: &[u8]) -> Result<(), Status> {
     if !got.document.datatype().contains(Datatype::JSON) {
         return Err(Status::SUBDOC_DOC_NOT_JSON);
     }

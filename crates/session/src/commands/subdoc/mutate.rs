@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bucket::Purpose;
-use engine::{Exchange, Got, HistoryPoint, Mutated, OpError, Outcome};
+use engine::{Exchange, GetResult, HistoryPoint, Mutated, OpError, Outcome};
 use identity::Privilege;
 use model::{Attributes, Cas, Datatype, Draft, Kind, Meta, Now};
 use registry::Env;
@@ -154,7 +154,7 @@ impl WantedEdit<'_> {
     ///
     /// # Errors
     /// The change is not allowed on this document.
-    fn target<'g>(&self, there: Option<&'g Got>) -> Result<Option<&'g Got>, Refusal> {
+    fn target<'g>(&self, there: Option<&'g GetResult>) -> Result<Option<&'g GetResult>, Refusal> {
         let takes_deleted = self.has(DocFlags::ACCESS_DELETED);
         let visible = there.filter(|got| takes_deleted || is_live(got));
         let live = there.is_some_and(is_live);
@@ -186,7 +186,7 @@ impl WantedEdit<'_> {
     }
 
     /// Whether the document is a tombstone after the change.
-    fn leaves_tombstone(&self, target: Option<&Got>) -> bool {
+    fn leaves_tombstone(&self, target: Option<&GetResult>) -> bool {
         match target {
             Some(got) if !is_live(got) => !self.has(DocFlags::REVIVE),
             Some(_) => self.deletes(),
@@ -250,7 +250,7 @@ fn delete(
 fn read(
     context: &mut Context<'_>,
     Location { bucket, vb, key }: &Location<'_>,
-) -> Result<(Option<Got>, HistoryPoint), Refusal> {
+) -> Result<(Option<GetResult>, HistoryPoint), Refusal> {
     let now = context.now;
     let outcome = context.run(bucket, *vb, |vbucket| {
         let found = match vbucket.get_or_tombstone(key.bytes(), now) {
@@ -265,7 +265,7 @@ fn read(
 
 /// Makes the changes on a document, or on an empty one.
 fn make(
-    target: Option<&Got>,
+    target: Option<&GetResult>,
     asked: &WantedEdit<'_>,
     tombstone: bool,
     vb_uuid: model::VbUuid,
@@ -305,7 +305,7 @@ fn make(
 fn refuse(
     context: &mut Context<'_>,
     frame: &Frame<'_>,
-    target: Option<&Got>,
+    target: Option<&GetResult>,
     failed: Failed,
 ) -> CommandResult {
     let gone = target.is_some_and(|got| !is_live(got));
@@ -319,7 +319,12 @@ fn refuse(
     Ok(context.reply(frame, &reply))
 }
 
-fn meta(target: Option<&Got>, asked: &WantedEdit<'_>, changed: &Changed, tombstone: bool) -> Meta {
+fn meta(
+    target: Option<&GetResult>,
+    asked: &WantedEdit<'_>,
+    changed: &Changed,
+    tombstone: bool,
+) -> Meta {
     let attributes = if changed.body_at > 0 {
         Datatype::XATTR
     } else {
@@ -349,7 +354,7 @@ fn meta(target: Option<&Got>, asked: &WantedEdit<'_>, changed: &Changed, tombsto
 
 struct DocumentEdit<'a> {
     /// Document or tombstone that was read.
-    there: Option<&'a Got>,
+    there: Option<&'a GetResult>,
     /// History and high seqno of the vBucket at that time.
     as_of: HistoryPoint,
     changed: &'a Changed,
@@ -399,7 +404,7 @@ fn store(
     done
 }
 
-fn is_live(got: &Got) -> bool {
+fn is_live(got: &GetResult) -> bool {
     !got.document.kind().is_tombstone()
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cluster::NodeId;
-use copies::Around;
+use copies::NodeServices;
 use model::VbId;
 use registry::Registry;
 use replication::{PeerLink, PeerOptions};
@@ -11,14 +11,14 @@ use replication::{PeerLink, PeerOptions};
 use crate::hosted::Hosted;
 
 /// Services of the node for the steps of a bucket's copies.
-pub(crate) struct NodeAround<'a> {
+pub(crate) struct MemberServices<'a> {
     pub(crate) node: &'a Arc<Registry>,
     pub(crate) hosted: &'a Hosted,
     /// Returns address and login of a node.
     pub(crate) link: &'a dyn Fn(NodeId) -> Option<PeerOptions>,
 }
 
-impl Around for NodeAround<'_> {
+impl NodeServices for MemberServices<'_> {
     fn random_u64(&self) -> u64 {
         self.node.env.random_u64()
     }

@@ -6,7 +6,7 @@ use audit::{Origin, Stamp};
 
 /// Lines that were not submitted yet, with their common parts.
 #[derive(Debug, Default)]
-pub(crate) struct Trail {
+pub(crate) struct PendingAuditLines {
     pub(crate) lines: Vec<u8>,
     pub(crate) events: u64,
     pub(crate) stamp: Stamp,
@@ -21,7 +21,7 @@ pub(crate) struct Trail {
 /// The name of a user; `None` for a peer that did not log in.
 pub(crate) type Name = Option<Arc<str>>;
 
-impl Trail {
+impl PendingAuditLines {
     /// Adds a line that was written earlier.
     pub(crate) fn record_owed(&mut self, line: &[u8]) {
         if !line.is_empty() {

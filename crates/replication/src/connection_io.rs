@@ -47,14 +47,14 @@ impl Wake for StreamWake {
 }
 
 /// Moves the bytes of one connection.
-pub(super) struct Carrier<'a> {
+pub(super) struct ConnectionIo<'a> {
     node: &'a Registry,
     news: Arc<StreamWake>,
     /// vBuckets that may acknowledge more prepares.
     prepared: Arc<ReadySet>,
 }
 
-impl<'a> Carrier<'a> {
+impl<'a> ConnectionIo<'a> {
     pub(super) fn new(node: &'a Registry, served: &ServedBucket) -> Self {
         Self::with_news(node, served, Arc::default())
     }

@@ -53,7 +53,7 @@ pub enum MarkerVersion {
     clippy::struct_excessive_bools,
     reason = "each is a setting of the protocol"
 )]
-pub struct Agreed {
+pub struct NegotiatedSettings {
     /// Flags with which the connection was opened.
     pub flags: OpenFlags,
     /// Priority of the connection.
@@ -93,7 +93,7 @@ pub struct Agreed {
     pub change_streams: bool,
 }
 
-impl Agreed {
+impl NegotiatedSettings {
     /// Returns the settings with which a connection begins.
     pub fn of(flags: OpenFlags) -> Self {
         Self {

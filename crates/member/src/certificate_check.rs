@@ -17,16 +17,16 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// # Errors
 /// No connection succeeded, and a certificate was refused, by this node or by the other one; one line that
 /// names the node.
-pub(crate) fn greet<'n>(
+pub(crate) fn check_certificates<'n>(
     nodes: impl Iterator<Item = &'n Node>,
     tls: &PeerTls,
     secret: &str,
 ) -> Result<(), String> {
     let answers: Vec<_> = std::thread::scope(|threads| {
-        let greeted: Vec<_> = nodes
-            .map(|node| threads.spawn(|| greet_one(node, tls, secret)))
+        let checks: Vec<_> = nodes
+            .map(|node| threads.spawn(|| check_certificate(node, tls, secret)))
             .collect();
-        let answers = greeted.into_iter().filter_map(|thread| thread.join().ok());
+        let answers = checks.into_iter().filter_map(|thread| thread.join().ok());
         answers.flatten().collect()
     });
     if answers.iter().any(Result::is_ok) {
@@ -36,7 +36,7 @@ pub(crate) fn greet<'n>(
 }
 
 /// Connects to a node. Returns `None` if it cannot be reached.
-fn greet_one(node: &Node, tls: &PeerTls, secret: &str) -> Option<Result<(), String>> {
+fn check_certificate(node: &Node, tls: &PeerTls, secret: &str) -> Option<Result<(), String>> {
     let port = node.inside.kv_tls?;
     let options = ConnectOptions {
         timeout: PATIENCE,

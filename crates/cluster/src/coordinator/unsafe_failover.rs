@@ -13,7 +13,7 @@ use crate::quorum::seals_needed;
 
 /// A vBucket whose best remaining copy an unsafe failover promotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Forced {
+pub struct ForcedPromotion {
     /// The vBucket.
     pub vb: Vb,
     /// Number of copies that an election lacks.
@@ -25,7 +25,7 @@ pub struct Forced {
 /// Returns the vBuckets that an unsafe failover of `node` forces: too few copies besides the active one are left
 /// for an election, but one copy is. The active copy is on the node, or it restarted and its election waits for
 /// the node's copy. Empty if the node is well.
-pub fn forced(view: &View, node: NodeId) -> Vec<Forced> {
+pub fn forced(view: &View, node: NodeId) -> Vec<ForcedPromotion> {
     if view.is_well(node) {
         return Vec::new();
     }
@@ -42,7 +42,7 @@ pub fn forced(view: &View, node: NodeId) -> Vec<Forced> {
         let waits = row.intent.is_some() && gone.contains(&node) && !gone.contains(&active);
         let takes = (active == node || waits) && gone.len() < nodes.len() && missing > 0;
         let without = Chain::new(&gone).filter(|_| takes)?;
-        Some(Forced {
+        Some(ForcedPromotion {
             vb,
             missing,
             without,
@@ -81,7 +81,7 @@ pub(super) fn obey(view: &View, draft: &mut Draft<'_>, node: NodeId, told: Accep
     orders::fail_over(view, draft, node);
     let is_lost = |node: &NodeId| told.lost.contains(node);
     let mut raises = false;
-    for Forced { vb, without, .. } in forced(view, node) {
+    for ForcedPromotion { vb, without, .. } in forced(view, node) {
         let chunk = view.maps.get(&(vb.bucket, vb.number / CHUNK_VBUCKETS));
         let old = chunk.is_some_and(|chunk| chunk.mod_revision <= told.revision);
         let takes = old && without.nodes().iter().all(is_lost) && draft.takes(vb);

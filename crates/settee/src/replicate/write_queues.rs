@@ -30,7 +30,7 @@ struct WritePlace {
 
 /// Locations of all writes, by vBucket.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct WriteQueues {
     by_vbucket: Vec<WritePlace>,
     /// Queued writes.
     waiting: BTreeMap<VbId, QueuedWrites>,
@@ -47,7 +47,7 @@ pub(super) struct Places {
     address: Address,
 }
 
-impl Places {
+impl WriteQueues {
     /// Creates the locations without writes.
     pub(super) fn new(vbuckets: u16, address: Address) -> Self {
         let place = WritePlace {
@@ -255,8 +255,8 @@ mod tests {
         Nodes::connect(&server.options()).unwrap().0
     }
 
-    fn places(nodes: &Nodes) -> Places {
-        Places::new(nodes.vbuckets(), nodes.address(0))
+    fn queues(nodes: &Nodes) -> WriteQueues {
+        WriteQueues::new(nodes.vbuckets(), nodes.address(0))
     }
 
     /// Returns a map that gives all vBuckets to another node.
@@ -278,90 +278,90 @@ mod tests {
 
     #[test]
     fn queued_writes_go_in_order_before_new_writes() {
-        let mut places = places(&nodes());
-        assert_eq!(places.route(VB, Some(0)), Some(0));
-        assert_eq!(places.route(VB, None), None);
-        places.hold(VB, held(300, 5));
-        places.hold(VB, held(2, 4));
-        assert_eq!(places.route(VB, Some(0)), None);
-        assert_eq!(places.route(VbId(2), Some(0)), Some(0), "others go on");
-        assert!(places.is_done_before(4) && !places.is_done_before(5));
-        assert_eq!((places.waiting_bytes(), places.due()), (20, vec![VB]));
-        let waited = places.take_waiting(VB).into_values();
+        let mut queues = queues(&nodes());
+        assert_eq!(queues.route(VB, Some(0)), Some(0));
+        assert_eq!(queues.route(VB, None), None);
+        queues.hold(VB, held(300, 5));
+        queues.hold(VB, held(2, 4));
+        assert_eq!(queues.route(VB, Some(0)), None);
+        assert_eq!(queues.route(VbId(2), Some(0)), Some(0), "others go on");
+        assert!(queues.is_done_before(4) && !queues.is_done_before(5));
+        assert_eq!((queues.waiting_bytes(), queues.due()), (20, vec![VB]));
+        let waited = queues.take_waiting(VB).into_values();
         let opaques: Vec<_> = waited.map(|held| held.opaque.0).collect();
         assert_eq!(opaques, [2, 300].map(u32::to_be_bytes));
-        assert!(places.is_idle() && places.waiting_bytes() == 0);
-        assert_eq!(places.route(VB, Some(0)), Some(0));
+        assert!(queues.is_idle() && queues.waiting_bytes() == 0);
+        assert_eq!(queues.route(VB, Some(0)), Some(0));
     }
 
     #[test]
     fn writes_of_a_vbucket_are_at_one_node_at_a_time() {
         let mut nodes = nodes();
-        let mut places = places(&nodes);
-        places.begin(VB, 0);
-        places.begin(VB, 0);
+        let mut queues = queues(&nodes);
+        queues.begin(VB, 0);
+        queues.begin(VB, 0);
         assert!(nodes.learn(moved().as_bytes(), 0));
-        assert!(places.follow(&nodes));
-        assert_eq!(places.route(VB, nodes.owner(VB)), None);
-        places.hold(VB, held(1, 0));
-        places.end(VB);
-        assert!(places.due().is_empty());
-        places.end(VB);
-        assert_eq!(places.due(), [VB]);
+        assert!(queues.follow(&nodes));
+        assert_eq!(queues.route(VB, nodes.owner(VB)), None);
+        queues.hold(VB, held(1, 0));
+        queues.end(VB);
+        assert!(queues.due().is_empty());
+        queues.end(VB);
+        assert_eq!(queues.due(), [VB]);
     }
 
     #[test]
     fn node_that_does_not_answer_for_moved_vbuckets_is_cut_off() {
         let mut nodes = nodes();
-        let mut places = places(&nodes);
-        places.begin(VB, 0);
+        let mut queues = queues(&nodes);
+        queues.begin(VB, 0);
         assert!(nodes.learn(moved().as_bytes(), 0));
-        assert!(places.follow(&nodes));
-        assert!(places.cut_off().is_empty(), "it may be about to answer");
+        assert!(queues.follow(&nodes));
+        assert!(queues.cut_off().is_empty(), "it may be about to answer");
         let long_ago = Instant::now().checked_sub(MOVE_PATIENCE).unwrap();
-        *places.moved.get_mut(&VB).unwrap() = long_ago;
-        assert_eq!(places.cut_off(), BTreeSet::from([0]));
-        places.end(VB);
-        assert!(places.cut_off().is_empty());
+        *queues.moved.get_mut(&VB).unwrap() = long_ago;
+        assert_eq!(queues.cut_off(), BTreeSet::from([0]));
+        queues.end(VB);
+        assert!(queues.cut_off().is_empty());
     }
 
     #[test]
     fn refused_writes_back_off_unless_their_vbucket_moves() {
         let mut nodes = nodes();
-        let mut places = places(&nodes);
+        let mut queues = queues(&nodes);
         for _ in 0..8 {
-            assert!(!places.is_refused_for_long(VB));
-            places.pause(VB, Some(0));
-            places.hold(VB, held(1, 0));
-            assert!(places.due().is_empty());
-            places.is_served(VB);
-            places.at_mut(VB).again_at = Instant::now();
-            assert_eq!(places.due(), [VB]);
+            assert!(!queues.is_refused_for_long(VB));
+            queues.pause(VB, Some(0));
+            queues.hold(VB, held(1, 0));
+            assert!(queues.due().is_empty());
+            queues.is_served(VB);
+            queues.at_mut(VB).again_at = Instant::now();
+            assert_eq!(queues.due(), [VB]);
         }
-        assert!(places.is_refused_for_long(VB));
-        places.pause(VB, Some(0));
-        assert!(places.due().is_empty());
+        assert!(queues.is_refused_for_long(VB));
+        queues.pause(VB, Some(0));
+        assert!(queues.due().is_empty());
         assert!(nodes.learn(moved().as_bytes(), 0));
-        assert!(places.follow(&nodes));
-        assert_eq!(places.due(), [VB], "its new node is tried at once");
-        places.take_waiting(VB);
-        places.is_served(VB);
-        assert!(!places.is_refused_for_long(VB));
+        assert!(queues.follow(&nodes));
+        assert_eq!(queues.due(), [VB], "its new node is tried at once");
+        queues.take_waiting(VB);
+        queues.is_served(VB);
+        assert!(!queues.is_refused_for_long(VB));
     }
 
     #[test]
     fn vbucket_without_a_node_is_an_error_after_the_time_limit() {
-        let mut places = places(&nodes());
-        assert!(places.look(Duration::ZERO).is_ok());
-        places.is_unserved(VB);
-        places.hold(VB, held(1, 0));
-        places.is_reached(VB);
-        assert!(places.look(Duration::from_mins(1)).is_ok());
-        places.note(Failure::new(Sysexit::Unavailable, "lost"));
-        let ended = places.look(Duration::ZERO).unwrap_err().to_string();
+        let mut queues = queues(&nodes());
+        assert!(queues.look(Duration::ZERO).is_ok());
+        queues.is_unserved(VB);
+        queues.hold(VB, held(1, 0));
+        queues.is_reached(VB);
+        assert!(queues.look(Duration::from_mins(1)).is_ok());
+        queues.note(Failure::new(Sysexit::Unavailable, "lost"));
+        let ended = queues.look(Duration::ZERO).unwrap_err().to_string();
         assert!(ended.contains("vBucket 1 of ") && ended.contains("(lost)"));
-        places.take_waiting(VB);
-        places.is_reached(VB);
-        assert!(places.look(Duration::ZERO).is_ok());
+        queues.take_waiting(VB);
+        queues.is_reached(VB);
+        assert!(queues.look(Duration::ZERO).is_ok());
     }
 }

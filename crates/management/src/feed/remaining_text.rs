@@ -14,7 +14,7 @@ const PART_BYTES: usize = 24 << 10;
 
 /// Progress after a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TellingPart {
+pub(crate) enum TextPart {
     /// There is more.
     More,
     /// This was the last part.
@@ -24,7 +24,7 @@ pub(crate) enum TellingPart {
 }
 
 /// The rest of a change's text: the rest of its value, and the text behind it.
-pub(crate) struct Telling {
+pub(crate) struct RemainingText {
     loan: Arc<LargeLoan>,
     shown: Shown,
     at: usize,
@@ -32,7 +32,7 @@ pub(crate) struct Telling {
     tail: Vec<u8>,
 }
 
-impl Telling {
+impl RemainingText {
     /// Creates the text of a whole value.
     pub(crate) fn new(loan: Arc<LargeLoan>, shown: Shown, tail: Vec<u8>) -> Self {
         Self {
@@ -45,14 +45,14 @@ impl Telling {
     }
 
     /// Appends the next part.
-    pub(crate) fn part(&mut self, now_ns: u64, out: &mut Vec<u8>) -> TellingPart {
+    pub(crate) fn part(&mut self, now_ns: u64, out: &mut Vec<u8>) -> TextPart {
         let loan = Arc::clone(&self.loan);
         match loan.read(now_ns, |value| self.of(value, out)) {
-            None => TellingPart::Gone,
-            Some(true) => TellingPart::More,
+            None => TextPart::Gone,
+            Some(true) => TextPart::More,
             Some(false) => {
                 out.append(&mut self.tail);
-                TellingPart::Last
+                TextPart::Last
             }
         }
     }

@@ -8,14 +8,14 @@ const LOGGED: usize = 8;
 
 /// Failed requests, until etcd counts as well again.
 #[derive(Default)]
-pub(crate) struct Trouble {
+pub(crate) struct EtcdFailures {
     /// The last one, with its time and the reason.
     last: Option<(u64, String)>,
     /// Reasons that are logged.
     logged: Vec<String>,
 }
 
-impl Trouble {
+impl EtcdFailures {
     /// Records a failed request, and logs its reason if it is another one than those before. Returns whether it does.
     pub(crate) fn note(&mut self, why: String, now_ms: u64) -> bool {
         let is_news = self.logged.len() < LOGGED && !self.logged.contains(&why);
@@ -45,27 +45,27 @@ mod tests {
 
     #[test]
     fn newest_reason_is_told_until_no_request_fails_for_a_while() {
-        let mut trouble = Trouble::default();
-        assert_eq!(trouble.reason(5), None);
-        trouble.note("no leader".to_owned(), 10);
-        trouble.note("no space".to_owned(), 20);
+        let mut etcd_failures = EtcdFailures::default();
+        assert_eq!(etcd_failures.reason(5), None);
+        etcd_failures.note("no leader".to_owned(), 10);
+        etcd_failures.note("no space".to_owned(), 20);
         let last_ms = 20 + WELL_AFTER_MS - 1;
-        assert_eq!(trouble.reason(last_ms).as_deref(), Some("no space"));
-        assert_eq!(trouble.reason(last_ms + 1), None);
-        assert_eq!(trouble.reason(30), None, "it is forgotten");
+        assert_eq!(etcd_failures.reason(last_ms).as_deref(), Some("no space"));
+        assert_eq!(etcd_failures.reason(last_ms + 1), None);
+        assert_eq!(etcd_failures.reason(30), None, "it is forgotten");
     }
 
     #[test]
     fn each_reason_is_logged_once_until_etcd_is_well_again() {
-        let mut trouble = Trouble::default();
-        let mut logs = |why: &str, now_ms| trouble.note(why.to_owned(), now_ms);
+        let mut etcd_failures = EtcdFailures::default();
+        let mut logs = |why: &str, now_ms| etcd_failures.note(why.to_owned(), now_ms);
         assert!(logs("a watch broke off", 10));
         assert!(logs("invalid peer certificate", 20));
         assert!(!logs("a watch broke off", 30));
         assert!(!logs("invalid peer certificate", 40));
         let logged = (0..100).filter(|port| logs(&format!("port {port}"), 50));
         assert_eq!(logged.count(), LOGGED - 2);
-        assert_eq!(trouble.reason(50 + WELL_AFTER_MS), None);
-        assert!(trouble.note("a watch broke off".to_owned(), 20_000));
+        assert_eq!(etcd_failures.reason(50 + WELL_AFTER_MS), None);
+        assert!(etcd_failures.note("a watch broke off".to_owned(), 20_000));
     }
 }

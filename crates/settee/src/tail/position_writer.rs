@@ -12,13 +12,13 @@ const INTERVAL: Duration = Duration::from_millis(200);
 
 /// Stores the position of written changes, if the user wants it.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct PositionWriter {
     file: Option<TailStateFile>,
     kept_at: Option<Instant>,
 }
 
-impl Keeper {
-    /// Creates a keeper that stores the position in `file`.
+impl PositionWriter {
+    /// Creates a writer that stores the position in `file`.
     pub(super) fn new(file: Option<TailStateFile>) -> Self {
         Self {
             file,
@@ -43,7 +43,7 @@ impl Keeper {
     /// Stores the last position.
     ///
     /// # Errors
-    /// As [`Keeper::keep`].
+    /// As [`PositionWriter::keep`].
     pub(super) fn finish(&mut self, streams: &Streams) -> Result<(), Failure> {
         self.write(streams, Instant::now())
     }

@@ -30,7 +30,7 @@ use tokio::{task, time};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use super::answers::{self, Handled};
+use super::answers::{self, HandlerResult};
 use super::peer::Peer;
 use super::{access, audited, permits};
 use crate::state::HttpState;
@@ -61,7 +61,7 @@ const TOLD: [HeaderName; 5] = [
 
 /// Subject of a call that may be forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Concerns {
+enum ForwardedCall {
     /// The creation of buckets.
     Node,
     /// Users and groups. The answer to a change waits until this node has the change as well: clients log in to each
@@ -79,22 +79,22 @@ enum Concerns {
 }
 
 /// Returns the subject of a call that may be forwarded.
-fn concerns(method: &Method, path: &str) -> Option<Concerns> {
+fn concerns(method: &Method, path: &str) -> Option<ForwardedCall> {
     let reads = method.is_safe();
     match path.strip_prefix("/pools/default/buckets") {
-        Some("" | "/") if reads => Some(Concerns::List),
-        Some("" | "/") => Some(Concerns::Node),
-        Some("/{bucket}/scopes") if reads => Some(Concerns::Collections),
-        Some("/{bucket}") if reads => Some(Concerns::MissingBucket),
-        Some("/{bucket}/scopes/@ensureManifest/{uid}") => Some(Concerns::MissingBucket),
-        Some("/{bucket}" | "/{bucket}/controller/doFlush") => Some(Concerns::Bucket),
-        Some(below) if below.starts_with("/{bucket}/scopes") => Some(Concerns::Bucket),
+        Some("" | "/") if reads => Some(ForwardedCall::List),
+        Some("" | "/") => Some(ForwardedCall::Node),
+        Some("/{bucket}/scopes") if reads => Some(ForwardedCall::Collections),
+        Some("/{bucket}") if reads => Some(ForwardedCall::MissingBucket),
+        Some("/{bucket}/scopes/@ensureManifest/{uid}") => Some(ForwardedCall::MissingBucket),
+        Some("/{bucket}" | "/{bucket}/controller/doFlush") => Some(ForwardedCall::Bucket),
+        Some(below) if below.starts_with("/{bucket}/scopes") => Some(ForwardedCall::Bucket),
         Some(_) => None,
         None => {
             let users = path.starts_with("/settings/rbac/users")
                 || path.starts_with("/settings/rbac/groups")
                 || path == "/controller/changePassword";
-            users.then_some(Concerns::Users)
+            users.then_some(ForwardedCall::Users)
         }
     }
 }
@@ -106,7 +106,7 @@ pub(super) async fn to_active(
     parameters: Result<RawPathParams, RawPathParamsRejection>,
     request: Request,
     next: Next,
-) -> Handled {
+) -> HandlerResult {
     let path = request.extensions().get::<MatchedPath>();
     let concerns = path.and_then(|path| concerns(request.method(), path.as_str()));
     let (Some(concerns), Ok(parameters)) = (concerns, parameters) else {
@@ -122,10 +122,10 @@ pub(super) async fn to_active(
     let known = bucket
         .as_ref()
         .is_some_and(|name| state.view.bucket_settings(name).is_some());
-    if known && concerns == Concerns::MissingBucket {
+    if known && concerns == ForwardedCall::MissingBucket {
         return Ok(next.run(request).await);
     }
-    let own = concerns == Concerns::List || known && concerns == Concerns::Collections;
+    let own = concerns == ForwardedCall::List || known && concerns == ForwardedCall::Collections;
     let there = active_node(&state, bucket, certified.is_some()).await;
     let Some(there) = there else {
         return Ok(next.run(request).await);
@@ -198,8 +198,8 @@ fn ask_for(headers: &mut HeaderMap, there: &ActiveNode, user: &str) -> Result<()
 }
 
 /// Adds the edition of users to an answer for a following node.
-fn with_edition(state: &HttpState, concerns: Concerns, mut answer: Response) -> Response {
-    if concerns == Concerns::Users && answer.status().is_success() {
+fn with_edition(state: &HttpState, concerns: ForwardedCall, mut answer: Response) -> Response {
+    if concerns == ForwardedCall::Users && answer.status().is_success() {
         let edition = state.view.identity().edition();
         answer.headers_mut().insert(EDITION, edition.into());
     }
@@ -310,27 +310,39 @@ mod tests {
         let one = "/pools/default/buckets/{bucket}";
         let users = "/settings/rbac/users/{domain}/{user}";
         for (method, path, expected) in [
-            ("POST", "/pools/default/buckets", Some(Concerns::Node)),
-            ("GET", "/pools/default/buckets/", Some(Concerns::List)),
-            ("GET", one, Some(Concerns::MissingBucket)),
-            ("POST", one, Some(Concerns::Bucket)),
-            ("DELETE", one, Some(Concerns::Bucket)),
+            ("POST", "/pools/default/buckets", Some(ForwardedCall::Node)),
+            ("GET", "/pools/default/buckets/", Some(ForwardedCall::List)),
+            ("GET", one, Some(ForwardedCall::MissingBucket)),
+            ("POST", one, Some(ForwardedCall::Bucket)),
+            ("DELETE", one, Some(ForwardedCall::Bucket)),
             ("GET", &format!("{one}/stats"), None),
             (
                 "POST",
                 &format!("{one}/controller/doFlush"),
-                Some(Concerns::Bucket),
+                Some(ForwardedCall::Bucket),
             ),
-            ("GET", &format!("{one}/scopes"), Some(Concerns::Collections)),
-            ("POST", &format!("{one}/scopes"), Some(Concerns::Bucket)),
+            (
+                "GET",
+                &format!("{one}/scopes"),
+                Some(ForwardedCall::Collections),
+            ),
+            (
+                "POST",
+                &format!("{one}/scopes"),
+                Some(ForwardedCall::Bucket),
+            ),
             (
                 "DELETE",
                 &format!("{one}/scopes/{{scope}}"),
-                Some(Concerns::Bucket),
+                Some(ForwardedCall::Bucket),
             ),
-            ("PUT", users, Some(Concerns::Users)),
-            ("GET", users, Some(Concerns::Users)),
-            ("POST", "/controller/changePassword", Some(Concerns::Users)),
+            ("PUT", users, Some(ForwardedCall::Users)),
+            ("GET", users, Some(ForwardedCall::Users)),
+            (
+                "POST",
+                "/controller/changePassword",
+                Some(ForwardedCall::Users),
+            ),
             ("POST", "/settings/audit", None),
             ("GET", "/pools/default", None),
             ("GET", "/whoami", None),

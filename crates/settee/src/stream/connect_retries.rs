@@ -18,9 +18,9 @@ struct Retry {
 
 /// Nodes whose connection broke or failed, with their back-off.
 #[derive(Debug, Default)]
-pub(crate) struct Attempts(BTreeMap<usize, Retry>);
+pub(crate) struct ConnectRetries(BTreeMap<usize, Retry>);
 
-impl Attempts {
+impl ConnectRetries {
     /// Returns whether a connect to a node is due: its back-off is over.
     pub(crate) fn is_due(&self, node: usize) -> bool {
         let retry = self.0.get(&node);

@@ -10,7 +10,7 @@ use wire::response::ObserveSeqnoReply;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A vBucket and the history of its written changes.
-type Place = (VbId, VbUuid);
+type VbHistory = (VbId, VbUuid);
 
 /// Written changes of a vBucket that the copies are asked about.
 #[derive(Debug)]
@@ -27,14 +27,14 @@ struct Observed {
 
 /// Changes that may still be lost.
 #[derive(Debug, Default)]
-pub(super) struct Unkept {
-    /// Highest seqnos written since [`Unkept::begin`].
-    touched: BTreeMap<Place, Seqno>,
-    observed: BTreeMap<Place, Observed>,
+pub(super) struct UnpersistedWrites {
+    /// Highest seqnos written since [`UnpersistedWrites::begin`].
+    touched: BTreeMap<VbHistory, Seqno>,
+    observed: BTreeMap<VbHistory, Observed>,
     ask_at: Option<Instant>,
 }
 
-impl Unkept {
+impl UnpersistedWrites {
     /// Adds changes of a vBucket, in this history up to this seqno.
     pub(super) fn add(&mut self, vbucket: VbId, history: VbUuid, seqno: Seqno) {
         let known = self.touched.entry((vbucket, history)).or_insert(seqno);
@@ -162,18 +162,24 @@ mod tests {
     const ROW: [Option<usize>; 3] = [Some(0), Some(1), Some(2)];
 
     /// Observes a vBucket that was written up to seqno 10, with requests to all nodes.
-    fn asked() -> Unkept {
-        let mut unkept = Unkept::default();
-        unkept.add(VB, HISTORY, Seqno(10));
-        unkept.add(VB, HISTORY, Seqno(9));
-        assert!(unkept.is_kept(), "nothing is asked yet");
-        unkept.begin();
-        assert!(unkept.is_due() && !unkept.is_due(), "once in a while");
+    fn asked() -> UnpersistedWrites {
+        let mut unpersisted = UnpersistedWrites::default();
+        unpersisted.add(VB, HISTORY, Seqno(10));
+        unpersisted.add(VB, HISTORY, Seqno(9));
+        assert!(unpersisted.is_kept(), "nothing is asked yet");
+        unpersisted.begin();
+        assert!(
+            unpersisted.is_due() && !unpersisted.is_due(),
+            "once in a while"
+        );
         for node in 0..3 {
-            assert_eq!(unkept.ask(VB, node, node == 0), [HISTORY]);
-            assert!(unkept.ask(VB, node, node == 0).is_empty(), "it is asked");
+            assert_eq!(unpersisted.ask(VB, node, node == 0), [HISTORY]);
+            assert!(
+                unpersisted.ask(VB, node, node == 0).is_empty(),
+                "it is asked"
+            );
         }
-        unkept
+        unpersisted
     }
 
     fn reply(persisted: u64, current: u64) -> ObserveSeqnoReply {
@@ -186,46 +192,57 @@ mod tests {
         }
     }
 
-    fn is_kept(unkept: &mut Unkept, row: &[Option<usize>], reached: &[usize]) -> bool {
-        unkept.settle(VB, row, |node| reached.contains(&node));
-        unkept.is_kept()
+    fn is_kept(
+        unpersisted: &mut UnpersistedWrites,
+        row: &[Option<usize>],
+        reached: &[usize],
+    ) -> bool {
+        unpersisted.settle(VB, row, |node| reached.contains(&node));
+        unpersisted.is_kept()
     }
 
     #[test]
     fn changes_are_kept_on_the_active_disk_and_a_majority_of_copies() {
-        let mut unkept = asked();
-        assert!(!unkept.answered(&reply(9, 10), 0, true));
-        assert!(!unkept.answered(&reply(0, 10), 1, false));
-        assert!(!is_kept(&mut unkept, &ROW, &[0, 1, 2]), "not on disk");
-        assert_eq!(unkept.ask(VB, 0, true), [HISTORY]);
-        assert!(!unkept.answered(&reply(10, 12), 0, true));
-        assert!(is_kept(&mut unkept, &ROW, &[0, 1, 2]));
+        let mut unpersisted = asked();
+        assert!(!unpersisted.answered(&reply(9, 10), 0, true));
+        assert!(!unpersisted.answered(&reply(0, 10), 1, false));
+        assert!(!is_kept(&mut unpersisted, &ROW, &[0, 1, 2]), "not on disk");
+        assert_eq!(unpersisted.ask(VB, 0, true), [HISTORY]);
+        assert!(!unpersisted.answered(&reply(10, 12), 0, true));
+        assert!(is_kept(&mut unpersisted, &ROW, &[0, 1, 2]));
     }
 
     #[test]
     fn active_node_alone_keeps_changes_if_no_replica_is_reachable() {
-        let mut unkept = asked();
-        assert!(!unkept.answered(&reply(10, 10), 0, true));
-        assert!(!unkept.answered(&reply(0, 9), 1, false));
-        assert!(!is_kept(&mut unkept, &ROW, &[0, 1, 2]), "one copy of three");
-        assert!(!is_kept(&mut unkept, &ROW, &[0, 2]), "one copy of two");
-        assert!(is_kept(&mut unkept, &ROW, &[0]));
+        let mut unpersisted = asked();
+        assert!(!unpersisted.answered(&reply(10, 10), 0, true));
+        assert!(!unpersisted.answered(&reply(0, 9), 1, false));
+        assert!(
+            !is_kept(&mut unpersisted, &ROW, &[0, 1, 2]),
+            "one copy of three"
+        );
+        assert!(!is_kept(&mut unpersisted, &ROW, &[0, 2]), "one copy of two");
+        assert!(is_kept(&mut unpersisted, &ROW, &[0]));
     }
 
     #[test]
     fn new_active_node_must_have_the_changes_on_disk() {
-        let mut unkept = asked();
-        assert!(!unkept.answered(&reply(10, 10), 0, true));
-        assert!(!unkept.answered(&reply(0, 10), 1, false));
+        let mut unpersisted = asked();
+        assert!(!unpersisted.answered(&reply(10, 10), 0, true));
+        assert!(!unpersisted.answered(&reply(0, 10), 1, false));
         let row = [Some(1), None, Some(2)];
-        assert!(!is_kept(&mut unkept, &row, &[1, 2]), "not on its disk");
-        assert_eq!(unkept.ask(VB, 1, true), [HISTORY]);
-        unkept.unanswered(None, 1);
-        assert_eq!(unkept.ask(VB, 1, true), [HISTORY], "after a lost question");
-        unkept.unanswered(None, 2);
-        assert!(!unkept.answered(&reply(10, 10), 1, true));
-        assert!(!unkept.answered(&reply(0, 10), 2, false));
-        assert!(is_kept(&mut unkept, &row, &[1, 2]));
+        assert!(!is_kept(&mut unpersisted, &row, &[1, 2]), "not on its disk");
+        assert_eq!(unpersisted.ask(VB, 1, true), [HISTORY]);
+        unpersisted.unanswered(None, 1);
+        assert_eq!(
+            unpersisted.ask(VB, 1, true),
+            [HISTORY],
+            "after a lost question"
+        );
+        unpersisted.unanswered(None, 2);
+        assert!(!unpersisted.answered(&reply(10, 10), 1, true));
+        assert!(!unpersisted.answered(&reply(0, 10), 2, false));
+        assert!(is_kept(&mut unpersisted, &row, &[1, 2]));
     }
 
     #[test]
@@ -240,8 +257,8 @@ mod tests {
         };
         assert!(asked().answered(&ended(9), 0, true));
         assert!(!asked().answered(&ended(9), 1, false), "it may catch up");
-        let mut unkept = asked();
-        assert!(!unkept.answered(&ended(10), 0, true));
-        assert!(is_kept(&mut unkept, &ROW, &[0]));
+        let mut unpersisted = asked();
+        assert!(!unpersisted.answered(&ended(10), 0, true));
+        assert!(is_kept(&mut unpersisted, &ROW, &[0]));
     }
 }
