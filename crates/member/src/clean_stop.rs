@@ -42,10 +42,10 @@ impl CleanStop {
         };
         let seen = (shared.me, me.mod_revision);
         let written = put_node(&shared.etcd, shared.cluster, seen, &value, PATIENCE);
-        match written.map_err(|problem| problem.to_string())? {
-            true => Ok(()),
-            false => Err("etcd has another state of the node".to_owned()),
+        if !written.map_err(|problem| problem.to_string())? {
+            return Err("etcd has another state of the node".to_owned());
         }
+        Ok(())
     }
 
     /// Removes the record, which was stored with `kept`, and marks the complete copies if etcd had the same stop.
