@@ -188,8 +188,8 @@ impl Settings {
     /// Whether an event is recorded while the audit is on.
     pub fn records(&self, event: Event) -> bool {
         let about = event.descriptor();
-        let told = self.states.get(&about.id).copied();
-        told.unwrap_or(!about.filterable)
+        let chosen = self.states.get(&about.id).copied();
+        chosen.unwrap_or(!about.filterable)
     }
 
     /// Whether filterable events of a user are not recorded.

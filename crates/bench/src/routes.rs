@@ -92,8 +92,8 @@ impl Routes {
     }
 
     /// Processes the map in a refusal; returns whether it is newer.
-    pub(crate) fn learn(&mut self, map: &[u8], told_by: usize) -> bool {
-        let is_newer = self.nodes.learn(map, told_by);
+    pub(crate) fn learn(&mut self, map: &[u8], named_by: usize) -> bool {
+        let is_newer = self.nodes.learn(map, named_by);
         self.map += u64::from(is_newer);
         is_newer
     }

@@ -351,8 +351,8 @@ impl<S: KvStore> Bucket<S> {
             CollectionChange::Begun(info) | CollectionChange::Modified(info) => {
                 // Every vBucket has the same events, so usually nothing is new.
                 let known = names.collections.get(&info.id);
-                let told = (info.name, info.settings.history);
-                if known.map(|(name, history)| (&**name, *history)) != Some(told) {
+                let latest = (info.name, info.settings.history);
+                if known.map(|(name, history)| (&**name, *history)) != Some(latest) {
                     let of_it = (info.name.into(), info.settings.history);
                     names.collections.insert(info.id, of_it);
                 }

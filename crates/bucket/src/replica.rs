@@ -241,9 +241,9 @@ impl<S: KvStore> Bucket<S> {
 
     /// Registers `set`: every replica vBucket that may acknowledge more prepares is marked in it, as long as it exists.
     pub fn tell_prepared(&self, set: &Arc<ReadySet>) {
-        let mut told = self.prepared.write();
-        told.retain(|set| set.strong_count() > 0);
-        told.push(Arc::downgrade(set));
+        let mut sets = self.prepared.write();
+        sets.retain(|set| set.strong_count() > 0);
+        sets.push(Arc::downgrade(set));
     }
 
     /// Sets the nodes that durable writes of every active vBucket need: JSON text as

@@ -48,11 +48,11 @@ impl Collections {
 
     /// Adds the names in a system event of a stream.
     pub fn learn(&mut self, event: &SystemEvent<'_>) {
-        let Ok(told) = CollectionEvent::parse(event.value) else {
+        let Ok(parsed) = CollectionEvent::parse(event.value) else {
             return;
         };
-        let (scope, name) = (ScopeId(told.scope), String::from_utf8_lossy(event.name));
-        match (event.event, told.collection) {
+        let (scope, name) = (ScopeId(parsed.scope), String::from_utf8_lossy(event.name));
+        match (event.event, parsed.collection) {
             (EventId::CREATE_SCOPE, _) => self.scope_begun(scope, &name),
             (EventId::BEGIN_COLLECTION, Some(id)) => self.collection_begun(id, scope, &name),
             _ => {}
@@ -139,13 +139,13 @@ mod tests {
     fn stream_adds_new_collections() {
         let mut all = Collections::only_default();
         let mut value = Vec::new();
-        let told = CollectionEvent {
+        let parsed = CollectionEvent {
             manifest: model::ManifestUid(3),
             scope: 0,
             collection: Some(CollectionId(8)),
             expiry_max_s: None,
         };
-        told.encode(&mut value);
+        parsed.encode(&mut value);
         all.learn(&SystemEvent {
             seqno: Seqno(1),
             event: EventId::BEGIN_COLLECTION,

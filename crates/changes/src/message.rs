@@ -127,36 +127,36 @@ fn parse_change<'a>(frame: &Frame<'a>) -> Result<Change<'a>, wire::Malformed> {
     };
     Ok(match frame.header.opcode {
         Opcode::DCP_DELETION => {
-            let told = Deletion::parse(frame)?;
+            let parsed = Deletion::parse(frame)?;
             Change {
                 event: ChangeKind::Deletion,
-                seqno: told.seqno,
-                rev: told.rev,
-                time_s: told.delete_time.unwrap_or(0),
-                key: told.key,
+                seqno: parsed.seqno,
+                rev: parsed.rev,
+                time_s: parsed.delete_time.unwrap_or(0),
+                key: parsed.key,
                 ..known
             }
         }
         Opcode::DCP_EXPIRATION => {
-            let told = Expiration::parse(frame)?;
+            let parsed = Expiration::parse(frame)?;
             Change {
                 event: ChangeKind::Expiration,
-                seqno: told.seqno,
-                rev: told.rev,
-                time_s: told.delete_time,
-                key: told.key,
+                seqno: parsed.seqno,
+                rev: parsed.rev,
+                time_s: parsed.delete_time,
+                key: parsed.key,
                 ..known
             }
         }
         _ => {
-            let told = Mutation::parse(frame)?;
+            let parsed = Mutation::parse(frame)?;
             Change {
-                seqno: told.seqno,
-                rev: told.rev,
-                flags: told.flags,
-                time_s: told.expiry,
-                key: told.key,
-                value: Some(body(told.value, datatype)),
+                seqno: parsed.seqno,
+                rev: parsed.rev,
+                flags: parsed.flags,
+                time_s: parsed.expiry,
+                key: parsed.key,
+                value: Some(body(parsed.value, datatype)),
                 ..known
             }
         }
@@ -207,7 +207,7 @@ mod tests {
         let Ok(Decoded::Frame { frame, .. }) = wire::decode(&bytes, Limits::AUTHENTICATED) else {
             panic!("no frame");
         };
-        take(&frame, streams, true).map(|told| match told {
+        take(&frame, streams, true).map(|parsed| match parsed {
             StreamMessage::Change(change) => {
                 let names = Names {
                     scope: "s",
@@ -258,12 +258,12 @@ mod tests {
         let announced = meaning(&mut streams, &marker(1, 3), Datatype::RAW);
         assert_eq!(announced.as_deref(), Ok("Nothing"));
         let with_attributes = b"\0\0\0\x02xxv";
-        let told = meaning(
+        let parsed = meaning(
             &mut streams,
             &mutation(1, b"\0k", with_attributes),
             Datatype::XATTR,
         );
-        assert_eq!(told.as_deref(), Ok("mutation k v"));
+        assert_eq!(parsed.as_deref(), Ok("mutation k v"));
         let gone = Deletion {
             seqno: Seqno(2),
             rev: 2,
@@ -271,8 +271,8 @@ mod tests {
             key: b"\0k",
             value: b"xattrs",
         };
-        let told = meaning(&mut streams, &gone, Datatype::RAW);
-        assert_eq!(told.as_deref(), Ok("deletion k "));
+        let parsed = meaning(&mut streams, &gone, Datatype::RAW);
+        assert_eq!(parsed.as_deref(), Ok("deletion k "));
         assert!(
             meaning(&mut streams, &gone, Datatype::RAW).is_err(),
             "twice"
@@ -280,8 +280,8 @@ mod tests {
         let no_collection = mutation(3, b"\x80", b"v");
         assert!(meaning(&mut streams, &no_collection, Datatype::RAW).is_err());
         let advanced = SeqnoAdvanced { seqno: Seqno(3) };
-        let told = meaning(&mut streams, &advanced, Datatype::RAW);
-        assert_eq!(told.as_deref(), Ok("Nothing"));
+        let parsed = meaning(&mut streams, &advanced, Datatype::RAW);
+        assert_eq!(parsed.as_deref(), Ok("Nothing"));
         assert_eq!(streams.position().places[1].seqno, Seqno(3));
     }
 

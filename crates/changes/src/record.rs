@@ -314,12 +314,12 @@ mod tests {
     #[test]
     fn mutation_is_written_as_json() {
         let expected = json!({
-            "event": "mutation", "key": "sofa", "value": {"slots": 3}, "scope": "_default",
+            "event": "mutation", "key": "sofa", "value": {"seats": 3}, "scope": "_default",
             "collection": "chairs", "vb": 12, "seqno": 345, "cas": "1600000000123000064",
             "rev": 3, "flags": 0x0200_0006, "expiry": 0,
         });
         assert_eq!(
-            line(&change(b"{\"slots\":\n 3 }", Datatype::JSON)),
+            line(&change(b"{\"seats\":\n 3 }", Datatype::JSON)),
             expected
         );
     }
@@ -387,9 +387,9 @@ mod tests {
             "id": "abc-12-345", "subject": "sofa", "time": "2020-09-13T12:26:40.123000064Z",
             "scope": "_default", "collection": "chairs", "vbucket": 12, "seqno": "345",
             "cas": "1600000000123000064", "datacontenttype": "application/json",
-            "data": {"slots": 3},
+            "data": {"seats": 3},
         });
-        assert_eq!(event(&change(b"{\"slots\":3}", Datatype::JSON)), expected);
+        assert_eq!(event(&change(b"{\"seats\":3}", Datatype::JSON)), expected);
         assert_eq!(
             event(&change(b"\xff", Datatype::RAW))["data_base64"],
             "/w=="

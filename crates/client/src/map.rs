@@ -80,12 +80,12 @@ impl BucketMap {
 
 impl MapNode {
     /// Returns host and KV port for clients of its own network, or of another one (`outside`). A map may leave out the
-    /// host of the node that sent it: `told_by`. `None` if the node has no such port.
+    /// host of the node that sent it: `named_by`. `None` if the node has no such port.
     pub(crate) fn address(
         &self,
         outside: bool,
         over_tls: bool,
-        told_by: &str,
+        named_by: &str,
     ) -> Option<(String, u16)> {
         let external = self.alternate_addresses.external.as_ref();
         let (host, ports) = match external.filter(|_| outside) {
@@ -96,8 +96,8 @@ impl MapNode {
             None => (self.hostname.as_ref(), self.services),
         };
         let port = if over_tls { ports.kv_tls } else { ports.kv };
-        let host = host.map_or(told_by, String::as_str);
-        let host = if host == "$HOST" { told_by } else { host };
+        let host = host.map_or(named_by, String::as_str);
+        let host = if host == "$HOST" { named_by } else { host };
         let host = host.trim_start_matches('[').trim_end_matches(']');
         Some((host.to_owned(), port?))
     }

@@ -36,7 +36,7 @@ struct NodeAddress {
     /// Host and port that the client connects to.
     at: (String, u16),
     /// Host and port in maps; they differ from `at` behind a proxy.
-    told: Option<(String, u16)>,
+    advertised: Option<(String, u16)>,
 }
 
 impl Nodes {
@@ -48,7 +48,7 @@ impl Nodes {
         let (host, port) = options.address.host_port();
         let first = NodeAddress {
             at: (host.to_owned(), port),
-            told: None,
+            advertised: None,
         };
         let mut nodes = Self {
             options: options.clone(),
@@ -81,8 +81,8 @@ impl Nodes {
     }
 
     /// Takes a map that a node sent, if it is newer; returns whether it is.
-    pub fn learn(&mut self, json: &[u8], told_by: usize) -> bool {
-        BucketMap::parse(json).is_some_and(|map| self.take(&map, told_by))
+    pub fn learn(&mut self, json: &[u8], named_by: usize) -> bool {
+        BucketMap::parse(json).is_some_and(|map| self.take(&map, named_by))
     }
 
     /// Asks the nodes for their map, one after the other, until one answers. Each call begins with the next node.
@@ -149,8 +149,8 @@ impl Nodes {
         }
     }
 
-    fn take(&mut self, map: &BucketMap, told_by: usize) -> bool {
-        let Some(teller) = self.known.get(told_by).cloned() else {
+    fn take(&mut self, map: &BucketMap, named_by: usize) -> bool {
+        let Some(teller) = self.known.get(named_by).cloned() else {
             return false;
         };
         if self.revision.is_some_and(|known| map.revision() <= known) {
@@ -171,12 +171,12 @@ impl Nodes {
         self.uuid.clone_from(&map.uuid);
         let mut numbers = Vec::with_capacity(map.nodes_ext.len());
         for node in &map.nodes_ext {
-            let told = node.address(self.outside, over_tls, &teller.at.0);
+            let advertised = node.address(self.outside, over_tls, &teller.at.0);
             if node.this_node {
-                self.known[told_by].told = told;
-                numbers.push(Some(told_by));
+                self.known[named_by].advertised = advertised;
+                numbers.push(Some(named_by));
             } else {
-                numbers.push(told.map(|told| self.number_of(told)));
+                numbers.push(advertised.map(|advertised| self.number_of(advertised)));
             }
         }
         let number = |at: usize| numbers.get(at).copied().flatten();
@@ -187,13 +187,14 @@ impl Nodes {
     }
 
     /// Returns the number of the node at an address; a new number for a new address.
-    fn number_of(&mut self, told: (String, u16)) -> usize {
+    fn number_of(&mut self, advertised: (String, u16)) -> usize {
         let mut known = self.known.iter();
-        let found = known.position(|node| node.told.as_ref().unwrap_or(&node.at) == &told);
+        let found =
+            known.position(|node| node.advertised.as_ref().unwrap_or(&node.at) == &advertised);
         found.unwrap_or_else(|| {
             self.known.push(NodeAddress {
-                at: told,
-                told: None,
+                at: advertised,
+                advertised: None,
             });
             self.known.len() - 1
         })
@@ -243,7 +244,10 @@ mod tests {
         let (host, port) = options.address.host_port();
         let at = (host.to_owned(), port);
         Nodes {
-            known: vec![NodeAddress { at, told: None }],
+            known: vec![NodeAddress {
+                at,
+                advertised: None,
+            }],
             options,
             cache: SaltedCache::default(),
             revision: None,

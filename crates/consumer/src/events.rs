@@ -9,33 +9,33 @@ use wire::dcp::{
 };
 
 /// Parses the value of an event in any version of the format.
-fn told_in<'a>(message: &Message<'a>) -> Option<FlatEvent<'a>> {
+fn flat_event<'a>(message: &Message<'a>) -> Option<FlatEvent<'a>> {
     if message.version == FLAT_VERSION {
         // A flatbuffers table can hold a name that is too long; such an event is refused.
-        let told = FlatEvent::parse(message.event, message.value).ok();
-        return told.filter(|told| told.name.len() <= NAME_BYTES_MAX);
+        let parsed = FlatEvent::parse(message.event, message.value).ok();
+        return parsed.filter(|parsed| parsed.name.len() <= NAME_BYTES_MAX);
     }
     if message.version > FLAT_VERSION {
         return None;
     }
     let name = str::from_utf8(message.name).ok()?;
     if message.event == EventId::MODIFY_COLLECTION {
-        let told = CollectionModified::parse(message.value).ok()?;
+        let parsed = CollectionModified::parse(message.value).ok()?;
         return Some(FlatEvent {
-            manifest: told.manifest,
-            scope: told.scope,
-            collection: Some(told.collection),
-            expiry_max_s: (message.version > 0).then_some(told.expiry_max_s),
+            manifest: parsed.manifest,
+            scope: parsed.scope,
+            collection: Some(parsed.collection),
+            expiry_max_s: (message.version > 0).then_some(parsed.expiry_max_s),
             name,
             history: false,
         });
     }
-    let told = CollectionEvent::parse(message.value).ok()?;
+    let parsed = CollectionEvent::parse(message.value).ok()?;
     Some(FlatEvent {
-        manifest: told.manifest,
-        scope: told.scope,
-        collection: told.collection,
-        expiry_max_s: told.expiry_max_s,
+        manifest: parsed.manifest,
+        scope: parsed.scope,
+        collection: parsed.collection,
+        expiry_max_s: parsed.expiry_max_s,
         name,
         history: false,
     })
@@ -43,12 +43,12 @@ fn told_in<'a>(message: &Message<'a>) -> Option<FlatEvent<'a>> {
 
 /// Converts a message of another node to the event that a vBucket stores; `None` if the message is not valid.
 pub fn event_of<'a>(message: &Message<'a>) -> Option<SystemEvent<'a>> {
-    let told = told_in(message)?;
-    let name = told.name;
-    let scope = ScopeId(told.scope);
+    let parsed = flat_event(message)?;
+    let name = parsed.name;
+    let scope = ScopeId(parsed.scope);
     let settings = CollectionSettings {
-        max_ttl_s: told.expiry_max_s,
-        history: told.history,
+        max_ttl_s: parsed.expiry_max_s,
+        history: parsed.history,
     };
     let described = |id| CollectionInfo {
         scope,
@@ -56,7 +56,7 @@ pub fn event_of<'a>(message: &Message<'a>) -> Option<SystemEvent<'a>> {
         name,
         settings,
     };
-    let change = match (message.event, told.collection) {
+    let change = match (message.event, parsed.collection) {
         (EventId::BEGIN_COLLECTION, Some(id)) => CollectionChange::Begun(described(id)),
         (EventId::MODIFY_COLLECTION, Some(id)) => CollectionChange::Modified(described(id)),
         (EventId::END_COLLECTION, Some(id)) => CollectionChange::Ended { scope, id },
@@ -65,7 +65,7 @@ pub fn event_of<'a>(message: &Message<'a>) -> Option<SystemEvent<'a>> {
         _ => return None,
     };
     Some(SystemEvent {
-        manifest: told.manifest,
+        manifest: parsed.manifest,
         change,
     })
 }

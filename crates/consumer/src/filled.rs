@@ -101,9 +101,9 @@ fn not_taken(error: ReplicaError) -> NotTaken {
 }
 
 fn engine_marker(marker: &SnapshotMarker) -> engine::SnapshotMarker {
-    let told = |seqno: Seqno| Some(seqno).filter(|seqno| *seqno != Seqno::ZERO);
+    let given = |seqno: Seqno| Some(seqno).filter(|seqno| *seqno != Seqno::ZERO);
     let disk = marker.flags.contains(MarkerFlags::DISK);
-    let mut told_marker = engine::SnapshotMarker {
+    let mut marker_out = engine::SnapshotMarker {
         start: marker.range.start,
         end: marker.range.end,
         kind: if disk {
@@ -121,8 +121,8 @@ fn engine_marker(marker: &SnapshotMarker) -> engine::SnapshotMarker {
             visible_end,
             high_completed,
         } => {
-            told_marker.visible_end = told(visible_end);
-            told_marker.high_completed = told(high_completed);
+            marker_out.visible_end = given(visible_end);
+            marker_out.high_completed = given(high_completed);
         }
         MarkerVersion::V2_2 {
             visible_end,
@@ -130,11 +130,11 @@ fn engine_marker(marker: &SnapshotMarker) -> engine::SnapshotMarker {
             purge_seqno,
             high_prepared,
         } => {
-            told_marker.visible_end = told(visible_end);
-            told_marker.high_completed = told(high_completed);
-            told_marker.purge_seqno = told(purge_seqno);
-            told_marker.high_prepared = told(high_prepared).filter(|_| disk);
+            marker_out.visible_end = given(visible_end);
+            marker_out.high_completed = given(high_completed);
+            marker_out.purge_seqno = given(purge_seqno);
+            marker_out.high_prepared = given(high_prepared).filter(|_| disk);
         }
     }
-    told_marker
+    marker_out
 }

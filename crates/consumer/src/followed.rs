@@ -135,7 +135,7 @@ impl Target for Followed {
         Some(registry::users_question(&self.node))
     }
 
-    fn take_users(&self, told: &[u8]) -> Result<(), String> {
-        registry::take_users(&self.node, told)
+    fn take_users(&self, roster: &[u8]) -> Result<(), String> {
+        registry::take_users(&self.node, roster)
     }
 }

@@ -259,9 +259,9 @@ impl<S: KvStore> BucketCopies<S> {
             bucket.with_vbucket(vb, |vbucket| vbucket.persisted_seqno().0)
         };
         let (open, is_whole) = self.gate.open_from(node.0);
-        let told = open.into_iter();
-        let told = told.filter_map(|(vb, term)| Some((vb.0, term, persisted(vb)?)));
-        (told.collect(), is_whole)
+        let reported = open.into_iter();
+        let reported = reported.filter_map(|(vb, term)| Some((vb.0, term, persisted(vb)?)));
+        (reported.collect(), is_whole)
     }
 
     /// Returns a value that is another one after each change of what [`Self::following`] returns.
@@ -280,9 +280,9 @@ impl<S: KvStore> BucketCopies<S> {
         &self,
         from: NodeId,
         sent_ms: u64,
-        told: Option<&[FollowingCopy]>,
+        reported: Option<&[FollowingCopy]>,
     ) -> bool {
-        let Some(told) = told else {
+        let Some(reported) = reported else {
             let mut copies = self.copies.lock();
             let answered_ms = copies.answered.entry(from).or_default();
             *answered_ms = sent_ms.max(*answered_ms);
@@ -293,7 +293,7 @@ impl<S: KvStore> BucketCopies<S> {
             let ours = self.bucket.with_vbucket(VbId(*number), |vb| vb.term());
             ours == Some(*term)
         };
-        let told: Vec<_> = told.iter().filter(of_term).collect();
+        let reported: Vec<_> = reported.iter().filter(of_term).collect();
         let mut copies = self.copies.lock();
         if copies.changes != changes {
             return false;
@@ -306,7 +306,7 @@ impl<S: KvStore> BucketCopies<S> {
                 *confirmation = TermConfirmation { sent_ms, stands };
             }
         }
-        for (number, _, seqno) in told {
+        for (number, _, seqno) in reported {
             let copy = copies.by_vb.get_mut(usize::from(*number));
             let Some(copy) = copy.and_then(Option::as_mut) else {
                 continue;

@@ -80,8 +80,8 @@ impl ConfirmationSender {
         let mut left = std::mem::take(&mut self.buckets);
         for copies in all {
             let former = left.remove(&copies.id);
-            let told = self.refresh(former, peer, copies);
-            self.buckets.insert(copies.id, told);
+            let sent = self.refresh(former, peer, copies);
+            self.buckets.insert(copies.id, sent);
         }
         if !left.is_empty() {
             self.version += 1;
@@ -90,16 +90,16 @@ impl ConfirmationSender {
         let can_follow =
             known.boot == boot && (self.removed..=self.version).contains(&known.version);
         let since = if can_follow { known.version } else { 0 };
-        let changed = |(bucket, told): (&BucketId, &SentBucket)| {
-            let is_news = told.version > since && (since > 0 || !told.copies.is_empty());
-            let (bucket, copies) = (*bucket, &told.copies);
+        let changed = |(bucket, sent): (&BucketId, &SentBucket)| {
+            let is_news = sent.version > since && (since > 0 || !sent.copies.is_empty());
+            let (bucket, copies) = (*bucket, &sent.copies);
             is_news.then(|| Confirmed {
                 bucket,
                 copies: copies.clone(),
             })
         };
         let buckets: Vec<_> = self.buckets.iter().filter_map(changed).collect();
-        let follows = self.buckets.values().any(|told| !told.copies.is_empty());
+        let follows = self.buckets.values().any(|sent| !sent.copies.is_empty());
         let version = self.version;
         (follows || !buckets.is_empty()).then_some(Confirmation {
             since,
@@ -115,9 +115,9 @@ impl ConfirmationSender {
         copies: &BucketCopies<S>,
     ) -> SentBucket {
         let stamp = copies.following_stamp();
-        let mut told = match former {
-            Some(told) if told.stamp.as_ref() == Some(&stamp) => return told,
-            Some(told) => told,
+        let mut sent = match former {
+            Some(sent) if sent.stamp.as_ref() == Some(&stamp) => return sent,
+            Some(sent) => sent,
             None => SentBucket {
                 stamp: None,
                 copies: Vec::new(),
@@ -125,12 +125,12 @@ impl ConfirmationSender {
             },
         };
         let (list, is_whole) = copies.following(peer);
-        told.stamp = is_whole.then_some(stamp);
-        if told.copies != list {
+        sent.stamp = is_whole.then_some(stamp);
+        if sent.copies != list {
             self.version += 1;
-            (told.copies, told.version) = (list, self.version);
+            (sent.copies, sent.version) = (list, self.version);
         }
-        told
+        sent
     }
 }
 

@@ -50,8 +50,8 @@ async fn check(members: &Members) -> Result<EtcdVersion, Refusal> {
     let (mut version, mut well, mut problem) = (None, Vec::new(), None);
     for at in 0..members.len() {
         match version_of(members, at).await {
-            Ok(told) => {
-                version.get_or_insert(told);
+            Ok(answer) => {
+                version.get_or_insert(answer);
                 well.push(at);
             }
             Err(refusal) => problem = Some(telling(problem, refusal)),
@@ -99,12 +99,12 @@ async fn version_of(members: &Members, at: usize) -> Result<EtcdVersion, Refusal
     struct VersionAnswer {
         etcdserver: String,
     }
-    let told = members.version_at(at).await?;
+    let answer = members.version_at(at).await?;
     let not_etcd = |why: String| {
         let problem = Problem::new(ProblemKind::NotEtcd, why);
         Err(problem.at(members.endpoint(at)).into())
     };
-    let Ok(VersionAnswer { etcdserver }) = serde_json::from_slice(&told) else {
+    let Ok(VersionAnswer { etcdserver }) = serde_json::from_slice(&answer) else {
         return not_etcd("it answers, but not as etcd would".to_owned());
     };
     let etcdserver = one_line(&etcdserver);

@@ -50,7 +50,7 @@ impl Call {
 
     /// Makes a check whether keys changed since a revision: one transaction reads the changed keys, and the
     /// number of keys then and at present.
-    pub(crate) fn changed_since(prefix: &str, told: u64) -> Self {
+    pub(crate) fn changed_since(prefix: &str, known: u64) -> Self {
         let range = |more: Value| {
             let mut range = range_of(&Range::Prefix(prefix.to_owned()));
             for (name, value) in more.as_object().into_iter().flatten() {
@@ -58,9 +58,9 @@ impl Call {
             }
             json!({ "request_range": range })
         };
-        let first = (told + 1).to_string();
+        let first = (known + 1).to_string();
         let changed = range(json!({"min_mod_revision": first, "keys_only": true, "limit": "1"}));
-        let then = range(json!({"revision": told.to_string(), "count_only": true}));
+        let then = range(json!({"revision": known.to_string(), "count_only": true}));
         let now = range(json!({"count_only": true}));
         Self::new("/v3/kv/txn", &json!({ "success": [changed, then, now] }))
     }
@@ -369,11 +369,11 @@ mod tests {
 
     #[test]
     fn watch_reports_the_revision_of_its_last_change_or_empty_message() {
-        let told = |message: &str| watched(message.as_bytes()).unwrap();
+        let known = |message: &str| watched(message.as_bytes()).unwrap();
         let created = r#"{"result":{"header":{"revision":"9"},"created":true}}"#;
-        assert_eq!(told(created), None);
+        assert_eq!(known(created), None);
         let progress = r#"{"result":{"header":{"revision":"9"}}}"#;
-        assert_eq!(told(progress), Some((9, vec![])));
+        assert_eq!(known(progress), Some((9, vec![])));
         let some = r#"{"result":{"header":{"revision":"9"},"events":[
             {"kv":{"key":"L2E=","create_revision":"2","mod_revision":"4","version":"2","value":"dg==","lease":"5"}},
             {"type":"DELETE","kv":{"key":"L2I=","mod_revision":"5"}}]}}"#;
@@ -387,7 +387,7 @@ mod tests {
         });
         let (key, revision) = ("/b".to_owned(), 5);
         let delete = KeyChange::Delete { key, revision };
-        assert_eq!(told(some), Some((5, vec![put, delete])));
+        assert_eq!(known(some), Some((5, vec![put, delete])));
     }
 
     #[test]
@@ -420,7 +420,7 @@ mod tests {
 
     #[test]
     fn keys_are_unchanged_if_none_is_newer_and_none_was_deleted() {
-        let told = |changed: &str, then: &str, now: &str| {
+        let known = |changed: &str, then: &str, now: &str| {
             let answer = format!(
                 r#"{{"header":{{"revision":"20"}},"succeeded":true,"responses":[
                 {{"response_range":{{{changed}}}}},{{"response_range":{{{then}}}}},{{"response_range":{{{now}}}}}]}}"#
@@ -428,9 +428,9 @@ mod tests {
             unchanged_until(answer.as_bytes()).unwrap()
         };
         let (none, two, three) = ("", r#""count":"2""#, r#""count":"3""#);
-        assert_eq!(told(r#""count":"2""#, two, two), Some(20));
-        assert_eq!(told(none, none, none), Some(20));
-        assert_eq!(told(none, three, two), None);
-        assert_eq!(told(r#""kvs":[{"key":"L2E="}]"#, two, two), None);
+        assert_eq!(known(r#""count":"2""#, two, two), Some(20));
+        assert_eq!(known(none, none, none), Some(20));
+        assert_eq!(known(none, three, two), None);
+        assert_eq!(known(r#""kvs":[{"key":"L2E="}]"#, two, two), None);
     }
 }

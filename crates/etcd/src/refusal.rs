@@ -139,7 +139,7 @@ mod tests {
         ] {
             assert_eq!(Refusal::of(&serde_json::from_str(error).unwrap()), meaning);
         }
-        for (error, told) in [
+        for (error, expected) in [
             (
                 r#"{"grpc_code":14,"http_code":503,"message":"etcdserver: no leader","http_status":"Service Unavailable"}"#,
                 (ProblemKind::NoQuorum, true),
@@ -166,7 +166,7 @@ mod tests {
             ),
             ("[1]", (ProblemKind::Refused, false)),
         ] {
-            assert_eq!(kind(error), told, "{error}");
+            assert_eq!(kind(error), expected, "{error}");
         }
     }
 }

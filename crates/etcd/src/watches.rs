@@ -37,7 +37,7 @@ struct Watch {
     /// Member of the watch; a watch that replaces this one tries the next member first.
     at: usize,
     /// Revision up to which everything was reported.
-    told: u64,
+    seen: u64,
     /// Whether a check for changes is in progress.
     asking: bool,
     task: Option<AbortHandle>,
@@ -60,7 +60,7 @@ impl Watches {
 
     /// Opens a watch. It ends an open watch of the same prefix: that one may have lagged, so another member is tried.
     pub(crate) fn open(self: &Arc<Self>, id: RequestId, prefix: &str, from: u64, call: Call) {
-        let told = from.saturating_sub(1);
+        let seen = from.saturating_sub(1);
         let before = self.end(prefix, None);
         if let Some(before) = before {
             let problem = Problem::late_watch().at(self.members.endpoint(before.at));
@@ -70,7 +70,7 @@ impl Watches {
         let watch = Watch {
             id,
             at: 0,
-            told,
+            seen,
             asking: false,
             task: None,
         };
@@ -166,10 +166,10 @@ impl Watches {
             let Some(watch) = open.get_mut(prefix).filter(|watch| watch.id == id) else {
                 return;
             };
-            if changes.is_empty() && revision <= watch.told {
+            if changes.is_empty() && revision <= watch.seen {
                 return;
             }
-            watch.told = watch.told.max(revision);
+            watch.seen = watch.seen.max(revision);
         }
         (self.answers)(id, Ok(Answer::Changes { revision, changes }));
     }
@@ -179,13 +179,13 @@ impl Watches {
         let mut open = self.open.lock();
         let behind = open
             .iter_mut()
-            .filter(|(_, watch)| watch.told < revision && !watch.asking);
+            .filter(|(_, watch)| watch.seen < revision && !watch.asking);
         for (prefix, watch) in behind {
             watch.asking = true;
             let (watches, prefix) = (Arc::clone(self), prefix.clone());
-            let (id, told) = (watch.id, watch.told);
+            let (id, seen) = (watch.id, watch.seen);
             tokio::spawn(async move {
-                watches.ask_again(id, &prefix, told).await;
+                watches.ask_again(id, &prefix, seen).await;
                 if let Some(watch) = watches.open.lock().get_mut(&prefix) {
                     watch.asking = false;
                 }
@@ -193,17 +193,17 @@ impl Watches {
         }
     }
 
-    async fn ask_again(&self, id: RequestId, prefix: &str, told: u64) {
+    async fn ask_again(&self, id: RequestId, prefix: &str, seen: u64) {
         let still = || {
             let open = self.open.lock();
             let watch = open.get(prefix);
-            watch.is_some_and(|watch| watch.id == id && watch.told == told)
+            watch.is_some_and(|watch| watch.id == id && watch.seen == seen)
         };
         tokio::time::sleep(LATE).await;
         if !still() {
             return;
         }
-        let call = Call::changed_since(prefix, told);
+        let call = Call::changed_since(prefix, seen);
         if let Ok(Some(revision)) = self.members.call(&call, unchanged_until).await
             && still()
         {

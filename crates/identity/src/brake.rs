@@ -68,7 +68,7 @@ impl AddressHistory {
 
     /// Returns the count of wrong logins to log, if a line is due.
     fn line(&mut self, now_ns: u64) -> Option<u32> {
-        let due = |told: u64| now_ns.saturating_sub(told) >= LINE_NS;
+        let due = |logged_ns: u64| now_ns.saturating_sub(logged_ns) >= LINE_NS;
         if self.untold == 0 || !self.told_ns.is_none_or(due) {
             return None;
         }

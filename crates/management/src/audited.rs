@@ -213,7 +213,7 @@ fn user_of(user: &AuthenticatedUser) -> User<'_> {
 /// Returns the fields of a form without secrets.
 fn props(body: &[u8]) -> Value {
     let secret = |name: &str| name.to_ascii_lowercase().contains("password");
-    let told = fields(body).filter(|(name, _)| !secret(name));
-    let told: Map<String, Value> = told.map(|(name, value)| (name, value.into())).collect();
-    Value::Object(told)
+    let shown = fields(body).filter(|(name, _)| !secret(name));
+    let shown: Map<String, Value> = shown.map(|(name, value)| (name, value.into())).collect();
+    Value::Object(shown)
 }

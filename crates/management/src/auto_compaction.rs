@@ -92,14 +92,14 @@ fn to_json(settings: &AutoCompaction) -> Value {
             "size": or_undefined(limit.bytes),
         })
     };
-    let mut told = json!({
+    let mut answer = json!({
         "parallelDBAndViewCompaction": settings.parallel,
         "databaseFragmentationThreshold": limit(&settings.database),
         "viewFragmentationThreshold": limit(&settings.views),
         "magmaFragmentationPercentage": settings.magma_percent,
     });
     if let Some(hours) = &settings.hours {
-        told["allowedTimePeriod"] = json!({
+        answer["allowedTimePeriod"] = json!({
             "fromHour": hours.from.0,
             "fromMinute": hours.from.1,
             "toHour": hours.to.0,
@@ -107,7 +107,7 @@ fn to_json(settings: &AutoCompaction) -> Value {
             "abortOutside": hours.abort_outside,
         });
     }
-    told
+    answer
 }
 
 /// Reads a form. A missing limit means no limit; a missing age of tombstones means the default.
@@ -190,10 +190,10 @@ fn hours(form: &mut Form<'_>) -> Option<CompactionHours> {
 }
 
 /// Adds the settings of a bucket to its document, or that it has none.
-pub(super) fn add_to_bucket(told: &mut Value, own: Option<&AutoCompaction>) {
-    told["autoCompactionSettings"] = own.map_or(Value::Bool(false), to_json);
+pub(super) fn add_to_bucket(answer: &mut Value, own: Option<&AutoCompaction>) {
+    answer["autoCompactionSettings"] = own.map_or(Value::Bool(false), to_json);
     if let Some(seconds) = own.and_then(|own| own.purge_s) {
-        told["purgeInterval"] = days(seconds).into();
+        answer["purgeInterval"] = days(seconds).into();
     }
 }
 

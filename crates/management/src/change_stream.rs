@@ -247,25 +247,25 @@ impl Events {
 
     /// Runs one turn of the feed and returns its text. If it ends within a change, `remaining` holds the rest.
     fn turn(&mut self) -> (Vec<u8>, FeedTurn) {
-        let (mut text, mut last, mut told) = (Vec::new(), 0, false);
+        let (mut text, mut last, mut has_event) = (Vec::new(), 0, false);
         let mut large = None;
         if self.named_at.is_none() {
             text.extend_from_slice(b"retry: 1000\n\n");
         }
         let fed = self.feed.turn(|news| {
-            (last, told) = (text.len(), true);
+            (last, has_event) = (text.len(), true);
             large = event(&news, &mut text);
         });
         if let Some((shown, tail)) = large {
             let loan = self.feed.take_large();
             self.remaining = loan.map(|loan| RemainingText::new(loan, shown, tail));
         }
-        self.unnamed |= told;
+        self.unnamed |= has_event;
         let due = |at: Instant| at.elapsed() >= ID_INTERVAL;
         if self.unnamed && self.named_at.is_none_or(due) {
             // Put the id into the last event, if there is one: some readers ignore ids without an event.
             let id = format!("id: {}\n", self.feed.position());
-            if told {
+            if has_event {
                 text.splice(last..last, id.into_bytes());
             } else {
                 text.extend_from_slice(id.as_bytes());

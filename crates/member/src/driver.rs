@@ -45,7 +45,7 @@ pub(crate) struct Driver {
     /// State of etcd that was last stored, at a step or at a new mark: it is on disk before the step is made.
     pub(crate) kept: Seen,
     /// State of etcd from which the newest maps were made.
-    pub(crate) told: PublishedMaps,
+    pub(crate) published_maps: PublishedMaps,
     /// Time of the last answer from etcd, in milliseconds.
     pub(crate) heard_ms: u64,
     /// Whether the next tick comes at once: moves, seals or steps got on, or other nodes may wait for a ping.
@@ -190,9 +190,10 @@ impl Driver {
                 let outputs = self.participant.message(from, &runs, now_ms, table);
                 self.carry(outputs);
                 let all = self.shared.table.all();
-                let told = self.confirms_to.entry(from).or_default();
+                let published_maps = self.confirms_to.entry(from).or_default();
                 let (to, boot) = ((from, ping.known), self.shared.boot);
-                let answer = told.answer(to, boot, all.iter().map(|hosted| &hosted.copies));
+                let answer =
+                    published_maps.answer(to, boot, all.iter().map(|hosted| &hosted.copies));
                 if let Some(Confirmation { since, at, buckets }) = answer {
                     let confirm = Packet::Confirm {
                         ping,
@@ -340,7 +341,7 @@ impl Driver {
         // The removal of a node does not change the newest revision: the number of nodes shows it.
         let newest = view.nodes.values().map(|entry| entry.mod_revision).max();
         let nodes = (newest.unwrap_or_default(), view.nodes.len());
-        let changed = std::mem::replace(&mut self.told.nodes, nodes) != nodes;
+        let changed = std::mem::replace(&mut self.published_maps.nodes, nodes) != nodes;
         if changed {
             registry::publish_cluster_nodes(&self.shared.node);
         }
@@ -350,7 +351,7 @@ impl Driver {
             let chunks = view.maps.range((hosted.id, 0)..=(hosted.id, u16::MAX));
             let newest = chunks.map(|(_, entry)| entry.mod_revision).max();
             let newest = newest.unwrap_or_default();
-            if self.told.chunks.insert(hosted.id, newest) != Some(newest) || changed {
+            if self.published_maps.chunks.insert(hosted.id, newest) != Some(newest) || changed {
                 registry::publish_cluster(&self.shared.node, &hosted.served);
             }
         }

@@ -96,7 +96,7 @@ impl Member {
             own: Vec::new(),
             published: 0,
             kept,
-            told: PublishedMaps::default(),
+            published_maps: PublishedMaps::default(),
             confirms_to: BTreeMap::new(),
             confirmed_by: ConfirmationReceiver::default(),
             heard_ms: shared.now_ms(),
@@ -165,8 +165,8 @@ impl Member {
 
 /// Starts the client of etcd, whose answers are events.
 fn start_etcd(options: &MemberOptions, events: Sender<DriverEvent>) -> Result<Etcd, JoinError> {
-    let told = move |id, answer| drop(events.send(DriverEvent::Answer(id, answer)));
-    let etcd = Etcd::start(options.etcd.clone(), Box::new(told));
+    let published_maps = move |id, answer| drop(events.send(DriverEvent::Answer(id, answer)));
+    let etcd = Etcd::start(options.etcd.clone(), Box::new(published_maps));
     etcd.map_err(|error| JoinError::System(error.to_string()))
 }
 

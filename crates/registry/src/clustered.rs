@@ -128,8 +128,8 @@ fn publish_nodes(node: &Registry, member: &dyn ClusterMember, view: &View) {
     }
     listed.extend(members(view));
     let listed: Vec<_> = listed.into_iter().collect();
-    let told = NodeAddresses::new(view, member, &listed);
-    let nodes = told.addresses(member.me(), |node| view.nodes.contains_key(&node));
+    let of_nodes = NodeAddresses::new(view, member, &listed);
+    let nodes = of_nodes.addresses(member.me(), |node| view.nodes.contains_key(&node));
     let made = |revision| {
         let json = global_config(revision, &nodes).into();
         MapVersion { revision, json }
@@ -263,8 +263,8 @@ fn bucket_map(
     // A client's process may end where no node is the one that tells the map. The places of all others stay.
     let (mut named, me) = (listed.clone(), member.me());
     named.extend(Some(me).filter(|me| !listed.contains(me)));
-    let told = NodeAddresses::new(view, member, &named);
-    let nodes = told.addresses(me, |node| listed.contains(&node));
+    let of_nodes = NodeAddresses::new(view, member, &named);
+    let nodes = of_nodes.addresses(me, |node| listed.contains(&node));
     served.map_of(&nodes, MapRows::Each(&rows), replicas as u8, revision)
 }
 

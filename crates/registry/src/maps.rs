@@ -38,14 +38,14 @@ impl<'a> NodeReach<'a> {
         asked: &BTreeSet<StandIn>,
         external: Option<&'a AlternateAddress>,
     ) -> Self {
-        let told = |one, port: Option<u16>| port.filter(|_| asked.contains(&one));
+        let asked_port = |one, port: Option<u16>| port.filter(|_| asked.contains(&one));
         Self {
             ports,
             stand_ins: StandInPorts {
-                query: told(StandIn::Query, ports.query),
-                search: told(StandIn::Search, ports.search),
+                query: asked_port(StandIn::Query, ports.query),
+                search: asked_port(StandIn::Search, ports.search),
                 // Indexes are created through the query service.
-                index: told(StandIn::Index, ports.query),
+                index: asked_port(StandIn::Index, ports.query),
             },
             external,
         }

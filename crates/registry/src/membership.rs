@@ -101,7 +101,7 @@ fn welcome(node: &Registry, served: &ServedBucket) -> String {
     let mut nodes = vec![about_this(node)];
     nodes.extend(served.group().peers.iter().map(Peer::to_json));
     json!({
-        "http": node.told_ports().http,
+        "http": node.shown_ports().http,
         "uuid": served.shown_uuid().as_ref(),
         "epoch": revision.epoch,
         "rev": revision.rev,
@@ -176,27 +176,27 @@ pub fn registered(
         served.show_uuid(uuid);
     }
     let group = group_of(node, active, &answer["nodes"]);
-    let told = take_settings(node, served, &answer["settings"]);
+    let taken = take_settings(node, served, &answer["settings"]);
     if !node.env.group_record(served.name()).is_plain() {
         // This node gives up its own history from here on.
         node.env
             .note_standing(served.name(), GroupRecord::default(), revision.epoch);
     }
-    let news = told == Ok(true) || served.group() != group || served.map().revision != revision;
+    let news = taken == Ok(true) || served.group() != group || served.map().revision != revision;
     if news {
         served.set_group(group);
         publish(node, served, revision);
     }
-    Ok(told.map(drop))
+    Ok(taken.map(drop))
 }
 
 /// Applies the settings in the active node's answer, if there are any. Returns whether they changed.
-fn take_settings(node: &Registry, served: &ServedBucket, told: &Value) -> Result<bool, String> {
-    if told.is_null() {
+fn take_settings(node: &Registry, served: &ServedBucket, settings: &Value) -> Result<bool, String> {
+    if settings.is_null() {
         return Ok(false);
     }
-    let told = BucketSettings::deserialize(told).map_err(|error| error.to_string())?;
-    node.env.follow_settings(served, told)
+    let settings = BucketSettings::deserialize(settings).map_err(|error| error.to_string())?;
+    node.env.follow_settings(served, settings)
 }
 
 /// Returns the group of this node from the nodes in the active node's answer.

@@ -142,11 +142,11 @@ impl Peer {
 
 /// Returns the host of a node that sends its address on a connection from `source`.
 pub(crate) fn host_of(about: &Value, source: IpAddr) -> String {
-    let told = about["host"].as_str().filter(|host| is_host(host));
+    let stated = about["host"].as_str().filter(|host| is_host(host));
     let loopback = |host: &str| host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
     // A loopback address is valid only on its own machine.
-    let told = told.filter(|host| source.is_loopback() || !loopback(host));
-    told.map_or_else(|| source.to_string(), str::to_owned)
+    let stated = stated.filter(|host| source.is_loopback() || !loopback(host));
+    stated.map_or_else(|| source.to_string(), str::to_owned)
 }
 
 /// Checks whether a text may be the name or the address of a host.

@@ -43,7 +43,7 @@ pub fn about_bucket(node: &Registry, served: &ServedBucket) -> Value {
 /// Describes this node for other nodes. `host` is left out if the node listens on every address: others see the source
 /// address of its connections.
 pub(crate) fn about_this(node: &Registry) -> Value {
-    let ports = node.told_ports();
+    let ports = node.shown_ports();
     let mut about = json!({
         "node": node.uuid,
         "kv": ports.kv,

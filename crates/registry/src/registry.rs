@@ -93,7 +93,11 @@ pub trait Env: Send + Sync {
     ///
     /// # Errors
     /// The reason; the bucket keeps its settings.
-    fn follow_settings(&self, served: &ServedBucket, told: BucketSettings) -> Result<bool, String>;
+    fn follow_settings(
+        &self,
+        served: &ServedBucket,
+        followed: BucketSettings,
+    ) -> Result<bool, String>;
 }
 
 /// Reason why a bucket was not flushed. `Display` is for clients; they look for some of these texts.
@@ -217,7 +221,7 @@ pub struct Registry {
     pub stands_in_for: RwLock<BTreeSet<StandIn>>,
     /// Totals that belong to no bucket.
     pub counters: NodeCounters,
-    /// Ports on which the node listens; others get [`Registry::told_ports`].
+    /// Ports on which the node listens; others get [`Registry::shown_ports`].
     pub ports: Ports,
     /// Rights of clients of the memcached port; `None` where it is closed.
     pub memcached: Option<MemcachedPort>,
@@ -242,11 +246,11 @@ pub struct Registry {
 impl Registry {
     /// Returns the address parts at which clients reach the node.
     pub fn reached<'a>(&self, external: Option<&'a AlternateAddress>) -> NodeReach<'a> {
-        NodeReach::new(self.told_ports(), &self.stands_in_for.read(), external)
+        NodeReach::new(self.shown_ports(), &self.stands_in_for.read(), external)
     }
 
     /// Returns the ports at which others reach the node.
-    pub fn told_ports(&self) -> Ports {
+    pub fn shown_ports(&self) -> Ports {
         let advertise = self.advertise.as_ref();
         advertise.map_or(self.ports, |advertise| advertise.ports(self.ports))
     }

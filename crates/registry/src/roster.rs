@@ -9,7 +9,7 @@ use crate::registry::Registry;
 pub const USERS: &[u8] = b"replication.users";
 
 /// Longest roster that is sent, bytes: an answer must fit a frame.
-const TOLD_BYTES_MAX: usize = 16 << 20;
+const ROSTER_BYTES_MAX: usize = 16 << 20;
 
 /// Builds the question that a following node sends. Users that are in force and not on disk are asked for again.
 pub fn users_question(node: &Registry) -> String {
@@ -29,11 +29,11 @@ pub fn tell_users(node: &Registry, has: &[u8]) -> Result<Vec<u8>, &'static str> 
     if roster.edition == has {
         return Ok(Vec::new());
     }
-    let told = serde_json::to_vec(&roster).map_err(|_| "the users cannot be told")?;
-    if told.len() > TOLD_BYTES_MAX {
+    let encoded = serde_json::to_vec(&roster).map_err(|_| "the users cannot be told")?;
+    if encoded.len() > ROSTER_BYTES_MAX {
         return Err("the users are too many to be told");
     }
-    Ok(told)
+    Ok(encoded)
 }
 
 /// Takes the users that the active node sent. They apply to every command that arrives from here on, also if they cannot
@@ -41,11 +41,11 @@ pub fn tell_users(node: &Registry, has: &[u8]) -> Result<Vec<u8>, &'static str> 
 ///
 /// # Errors
 /// The users are not valid, and stay as they were, or could not be written; with the reason.
-pub fn take_users(node: &Registry, told: &[u8]) -> Result<(), String> {
-    if told.is_empty() {
+pub fn take_users(node: &Registry, encoded: &[u8]) -> Result<(), String> {
+    if encoded.is_empty() {
         return Ok(());
     }
-    let roster: Roster = serde_json::from_slice(told).map_err(|error| error.to_string())?;
+    let roster: Roster = serde_json::from_slice(encoded).map_err(|error| error.to_string())?;
     let (users, edition) = (roster.directory.users.all().len(), roster.edition);
     if node.identity.kept_edition() == edition {
         return Ok(());

@@ -209,16 +209,16 @@ impl BucketSettings {
     /// and `now` replaces the client's value. `before` is the configuration when the client set its value.
     #[must_use]
     pub fn configured_as(mut self, before: &BucketConfig, now: &BucketConfig) -> Self {
-        let told = &mut self.bucket;
-        told.name.clone_from(&now.name);
+        let reported = &mut self.bucket;
+        reported.name.clone_from(&now.name);
         if now.quota_bytes != before.quota_bytes {
-            told.quota_bytes = now.quota_bytes;
+            reported.quota_bytes = now.quota_bytes;
         }
         if now.eviction != before.eviction {
-            told.eviction = now.eviction;
+            reported.eviction = now.eviction;
         }
         if now.durability_min != before.durability_min {
-            told.durability_min = now.durability_min;
+            reported.durability_min = now.durability_min;
         }
         self
     }

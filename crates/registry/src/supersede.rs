@@ -79,15 +79,15 @@ pub enum EpochAnswer {
 }
 
 /// Handles the message of a promoted node at `host`. Returns the answer, `None` if the message cannot be understood.
-pub fn hear(node: &Registry, served: &ServedBucket, host: IpAddr, told: &[u8]) -> Option<String> {
-    let told: Value = serde_json::from_slice(told).ok()?;
-    let theirs = revision(&told)?;
-    let promoted = Peer::read(&told, &host_of(&told, host))?;
+pub fn hear(node: &Registry, served: &ServedBucket, host: IpAddr, notice: &[u8]) -> Option<String> {
+    let notice: Value = serde_json::from_slice(notice).ok()?;
+    let theirs = revision(&notice)?;
+    let promoted = Peer::read(&notice, &host_of(&notice, host))?;
     let uuid = served.shown_uuid();
-    if told["uuid"] != uuid.as_ref() {
+    if notice["uuid"] != uuid.as_ref() {
         return Some(json!({ "uuid": uuid.as_ref() }).to_string());
     }
-    let began = told["began"].as_array().map_or(&[][..], Vec::as_slice);
+    let began = notice["began"].as_array().map_or(&[][..], Vec::as_slice);
     let later = LaterEpoch {
         epoch: theirs.epoch,
         promoted: Some(promoted),

@@ -162,7 +162,7 @@ impl<'a, T: Target> Consumer<'a, T> {
     }
 
     /// Stores the users of the active node. If that fails, the documents are still replicated.
-    fn users_told(&mut self, status: Status, told: &[u8]) {
+    fn receive_users(&mut self, status: Status, told: &[u8]) {
         self.asks_users = false;
         let taken = match status {
             Status::SUCCESS => self.streams.target().take_users(told),
@@ -244,7 +244,7 @@ impl<T: Target> Dialogue for Consumer<'_, T> {
                 self.registered(frame.value)
             }
             Opcode::IOCTL_SET if opaque == ROSTER => {
-                self.users_told(frame.status(), frame.value);
+                self.receive_users(frame.status(), frame.value);
                 Ok(())
             }
             _ => Ok(()),

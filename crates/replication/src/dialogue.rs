@@ -96,7 +96,7 @@ impl<'a> Opening<'a> {
         if !self.setup.expects(opcode, opaque) {
             return Err(Broken::Violation(None, Violation::Unexpected));
         }
-        let told = self.setup.answered(frame.status(), frame.value);
-        told.map_err(Broken::Refused)
+        let taken = self.setup.answered(frame.status(), frame.value);
+        taken.map_err(Broken::Refused)
     }
 }

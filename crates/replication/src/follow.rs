@@ -189,8 +189,8 @@ impl Link {
                     tracing::warn!(bucket, node, changes, vbuckets, "{reason}");
                 }
                 Err(why) => {
-                    let told = "what only that node has is not part of the promotion";
-                    tracing::warn!(bucket, node, reason = %why, "{told}");
+                    let text = "what only that node has is not part of the promotion";
+                    tracing::warn!(bucket, node, reason = %why, "{text}");
                 }
             }
         }

@@ -203,7 +203,7 @@ impl Setup {
     ) -> Result<Option<&'v [u8]>, String> {
         let refused = |what: &str| Err(format!("{what} was refused: {}", status.description()));
         let ok = status == Status::SUCCESS;
-        let mut told = None;
+        let mut reply = None;
         self.step = match self.step {
             SetupStep::Hello if ok => {
                 let granted = FeatureList::parse(value).map_err(|error| error.to_string())?;
@@ -245,12 +245,12 @@ impl Setup {
                 if !ok {
                     return refused("the news of the promotion");
                 }
-                told = Some(value);
+                reply = Some(value);
                 SetupStep::Done
             }
             // A node without support for registration can still be followed.
             SetupStep::Register => {
-                told = ok.then_some(value);
+                reply = ok.then_some(value);
                 SetupStep::Open
             }
             SetupStep::Open if ok => SetupStep::Control,
@@ -265,7 +265,7 @@ impl Setup {
             }
             SetupStep::Done => SetupStep::Done,
         };
-        Ok(told)
+        Ok(reply)
     }
 
     fn opaque(&self) -> u32 {

@@ -66,7 +66,7 @@ pub struct NodeConfig {
 
 impl NodeConfig {
     /// Returns the advertised ports of a node that listens on `own`.
-    pub(crate) fn told_ports(&self, own: Ports) -> Ports {
+    pub(crate) fn shown_ports(&self, own: Ports) -> Ports {
         let advertise = self.advertise.as_ref();
         advertise.map_or(own, |advertise| advertise.ports(own))
     }

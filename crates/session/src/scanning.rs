@@ -28,7 +28,7 @@ pub(crate) struct OpeningScan {
     pub(crate) scan: Arc<Scan>,
     /// Time when the request was run, monotonic.
     pub(crate) since_ns: u64,
-    pub(crate) told: bool,
+    pub(crate) is_answered: bool,
 }
 
 impl OpeningScan {
@@ -60,7 +60,7 @@ pub(crate) fn active(bucket: &ServedBucket, vb: VbId) -> Result<(), Refusal> {
 
 impl Drop for OpeningScan {
     fn drop(&mut self) {
-        if !self.told {
+        if !self.is_answered {
             self.bucket
                 .bucket
                 .cancel_scan(self.scan.ask().vb, self.scan.id());

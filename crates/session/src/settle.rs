@@ -130,7 +130,7 @@ impl Session {
                 }
                 continue;
             }
-            first.told = true;
+            first.is_answered = true;
             let ScanId(id) = first.scan.id();
             let answer = CountedResult::of_done(header.opcode, true);
             self.timings.answered(header.opcode.0, answer);

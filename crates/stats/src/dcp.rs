@@ -101,10 +101,10 @@ impl DcpWalk {
 
     /// Writes the next part; returns the next position.
     pub(super) fn part(mut self, served: &ServedBucket, rows: &mut Rows<'_, '_>) -> Option<Self> {
-        if let Some((producer, told)) = self.current.take() {
-            let told = streams(&producer, told, rows);
-            if told < producer.streams.len() {
-                self.current = Some((producer, told));
+        if let Some((producer, done)) = self.current.take() {
+            let done = streams(&producer, done, rows);
+            if done < producer.streams.len() {
+                self.current = Some((producer, done));
             }
             return Some(self);
         }
@@ -138,13 +138,13 @@ impl DcpWalk {
 }
 
 /// Writes the rows of further streams; returns the number of streams written in all.
-fn streams(producer: &ProducerFigures, mut told: usize, rows: &mut Rows<'_, '_>) -> usize {
+fn streams(producer: &ProducerFigures, mut done: usize, rows: &mut Rows<'_, '_>) -> usize {
     let full = rows.bytes() + PART_BYTES;
-    for stream in producer.streams.iter().skip(told) {
+    for stream in producer.streams.iter().skip(done) {
         if rows.bytes() >= full {
             break;
         }
-        told += 1;
+        done += 1;
         let (vb, id) = (stream.key.vb.0, stream.key.id);
         if id == 0 {
             rows.prefix(format_args!("{}:stream_{vb}_", producer.name));
@@ -155,7 +155,7 @@ fn streams(producer: &ProducerFigures, mut told: usize, rows: &mut Rows<'_, '_>)
             rows.value(row.about.name, &(row.value)(stream));
         }
     }
-    told
+    done
 }
 
 /// Sums over connections by the text of their names before the separator, and over all.

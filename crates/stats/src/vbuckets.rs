@@ -89,7 +89,7 @@ pub struct Shares {
     total: u64,
     /// The next vBucket to count. After the last one, rows are written.
     counted: u16,
-    told: u16,
+    done: u16,
 }
 
 impl Shares {
@@ -99,7 +99,7 @@ impl Shares {
             whole,
             total: 0,
             counted: 0,
-            told: 0,
+            done: 0,
         }
     }
 }
@@ -124,8 +124,8 @@ pub(super) fn disk(
         return Some(shares);
     }
     let selected = rows_of(DISK);
-    let next = shares.told.saturating_add(PART_VBUCKETS).min(all);
-    for mut figures in (shares.told..next).filter_map(look) {
+    let next = shares.done.saturating_add(PART_VBUCKETS).min(all);
+    for mut figures in (shares.done..next).filter_map(look) {
         let part = |bytes| share(bytes, figures.rows(), shares.total);
         figures.disk = DiskUsage {
             data_bytes: part(shares.whole.data_bytes),
@@ -133,7 +133,7 @@ pub(super) fn disk(
         };
         one(DISK, &selected, &figures, rows);
     }
-    shares.told = next;
+    shares.done = next;
     (next < all).then_some(shares)
 }
 

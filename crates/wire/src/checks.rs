@@ -177,10 +177,10 @@ fn bodies(bytes: &[u8]) {
         rewritten(&|out| event.encode(out));
     }
     for event in (0..6).map(crate::dcp::EventId) {
-        if let Ok(told) = crate::dcp::FlatEvent::parse(event, bytes) {
+        if let Ok(flat) = crate::dcp::FlatEvent::parse(event, bytes) {
             let mut out = Vec::new();
-            told.encode(event, &mut out);
-            assert_eq!(crate::dcp::FlatEvent::parse(event, &out), Ok(told));
+            flat.encode(event, &mut out);
+            assert_eq!(crate::dcp::FlatEvent::parse(event, &out), Ok(flat));
         }
     }
     let _seqno = crate::dcp::parse_rollback(bytes);

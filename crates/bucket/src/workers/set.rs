@@ -137,8 +137,8 @@ impl<S: KvStore> Workers<S> {
     pub fn stop(&self) -> Result<(), StoreError> {
         let stopped = Bell::default();
         std::thread::scope(|scope| {
-            let told = self.pool.start_beside(scope, || self.tell_until(&stopped));
-            if let Err(error) = told {
+            let reporter = self.pool.start_beside(scope, || self.tell_until(&stopped));
+            if let Err(error) = reporter {
                 tracing::warn!(%error, "what the stop waits for will not be told");
             }
             self.join();

@@ -77,17 +77,17 @@ impl<S: KvStore> Bucket<S> {
     /// Ends early when the workers are told to stop.
     pub fn warm_up(&self, uuids: &mut dyn FnMut() -> VbUuid) {
         let load = WarmupQueue::new(self, 1, uuids);
-        let mut told = LearnedGroups::default();
-        while !self.continue_warmup(&load, &mut told) {}
+        let mut learned = LearnedGroups::default();
+        while !self.continue_warmup(&load, &mut learned) {}
         self.end_warmup(&load);
     }
 
-    /// Loads some rows, as whole vBuckets; `told` holds this worker's groups of events. Returns
+    /// Loads some rows, as whole vBuckets; `learned` holds this worker's groups of events. Returns
     /// whether nothing is left.
     fn continue_warmup<U: FnMut() -> VbUuid>(
         &self,
         load: &WarmupQueue<U>,
-        told: &mut LearnedGroups,
+        learned: &mut LearnedGroups,
     ) -> bool {
         let warmup = self.warmup();
         let enough = Counters::read(&warmup.keys) + KEYS_PER_STEP;
@@ -99,7 +99,7 @@ impl<S: KvStore> Bucket<S> {
                 load.next.store(self.vbuckets(), Ordering::Relaxed);
                 return true;
             }
-            self.warm_up_vbucket(VbId(vb), load, told);
+            self.warm_up_vbucket(VbId(vb), load, learned);
         }
         false
     }
@@ -130,9 +130,9 @@ impl<S: KvStore> Bucket<S> {
         &self,
         vb: VbId,
         load: &WarmupQueue<U>,
-        told: &mut LearnedGroups,
+        learned: &mut LearnedGroups,
     ) {
-        match self.load_vbucket(vb, load, told) {
+        match self.load_vbucket(vb, load, learned) {
             Ok(read) => {
                 load.any_read.fetch_or(read, Ordering::Relaxed);
             }
@@ -167,12 +167,12 @@ impl<S: KvStore> Bucket<S> {
         Counters::add(&self.warmup().vbuckets_done, 1);
     }
 
-    /// Loads the rows of a vBucket; `told` holds this worker's groups of events. Returns whether there were any.
+    /// Loads the rows of a vBucket; `learned` holds this worker's groups of events. Returns whether there were any.
     fn load_vbucket<U>(
         &self,
         vb: VbId,
         load: &WarmupQueue<U>,
-        told: &mut LearnedGroups,
+        learned: &mut LearnedGroups,
     ) -> Result<bool, StoreError> {
         let known = self.with_vbucket(vb, |vbucket| vbucket.high_seqno().0 != 0);
         if known != Some(true) {
@@ -189,10 +189,10 @@ impl<S: KvStore> Bucket<S> {
         } else if rows.iter().any(|row| SystemEvent::is_key(row.key())) {
             self.summarize_later();
         }
-        self.load_rows(vb, &mut rows, told);
+        self.load_rows(vb, &mut rows, learned);
         let stays = self.eviction() == Eviction::Documents && self.leave_in_store(vb, &*snapshot);
         if !stays {
-            self.load_documents(vb, &*snapshot, load, told)?;
+            self.load_documents(vb, &*snapshot, load, learned)?;
         }
         self.fetch_before_decisions(vb)?;
         Ok(true)
@@ -206,7 +206,7 @@ impl<S: KvStore> Bucket<S> {
         vb: VbId,
         snapshot: &dyn Snapshot,
         load: &WarmupQueue<U>,
-        told: &mut LearnedGroups,
+        learned: &mut LearnedGroups,
     ) -> Result<(), StoreError> {
         let mut rows: Vec<Document> = Vec::with_capacity(ROWS_PER_HOLD);
         let mut bytes = 0;
@@ -229,12 +229,12 @@ impl<S: KvStore> Bucket<S> {
             bytes += row.memory_bytes() as u64;
             rows.push(row);
             if rows.len() == ROWS_PER_HOLD || bytes >= BYTES_PER_HOLD {
-                self.load_rows(vb, &mut rows, told);
+                self.load_rows(vb, &mut rows, learned);
                 bytes = 0;
             }
             Ok(ControlFlow::Continue(()))
         })?;
-        self.load_rows(vb, &mut rows, told);
+        self.load_rows(vb, &mut rows, learned);
         Ok(())
     }
 
@@ -276,17 +276,17 @@ impl<S: KvStore> Bucket<S> {
         );
     }
 
-    fn load_rows(&self, vb: VbId, rows: &mut Vec<Document>, told: &mut LearnedGroups) {
+    fn load_rows(&self, vb: VbId, rows: &mut Vec<Document>, learned: &mut LearnedGroups) {
         for event in rows.iter().filter(|row| SystemEvent::is_key(row.key())) {
             // Most vBuckets have the same groups.
             if SystemEvent::is_group(event.key()) {
-                if told.groups.iter().any(|it| it.value() == event.value()) {
+                if learned.groups.iter().any(|it| it.value() == event.value()) {
                     continue;
                 }
-                if told.groups.len() == GROUPS_MAX {
-                    told.groups.clear();
+                if learned.groups.len() == GROUPS_MAX {
+                    learned.groups.clear();
                 }
-                told.groups.push(event.clone());
+                learned.groups.push(event.clone());
             }
             self.learn_event(event);
         }
@@ -301,7 +301,7 @@ impl<S: KvStore> Bucket<S> {
             vbucket.set_evicts_keys(whole);
             let odd = rows.drain(..).filter_map(|row| {
                 let loaded = row.clone();
-                let odd = vbucket.load_shared(row, &mut told.shared);
+                let odd = vbucket.load_shared(row, &mut learned.shared);
                 if whole && !loaded.is_resident() {
                     vbucket.evict(loaded.key(), now);
                 }
@@ -321,7 +321,7 @@ impl<S: KvStore> Bucket<S> {
 pub(super) struct Warmup<S, U, F> {
     bucket: Arc<Bucket<S>>,
     load: Arc<WarmupQueue<U>>,
-    told: LearnedGroups,
+    learned: LearnedGroups,
     /// Called at the end.
     warmed_up: Arc<Mutex<Option<F>>>,
 }
@@ -340,7 +340,7 @@ where
         let worker = |_| Self {
             bucket: Arc::clone(bucket),
             load: Arc::clone(&load),
-            told: LearnedGroups::default(),
+            learned: LearnedGroups::default(),
             warmed_up: Arc::clone(&warmed_up),
         };
         (0..count).map(worker).collect()
@@ -355,7 +355,7 @@ where
 {
     fn step(&mut self, _: u64) -> Next {
         let bucket = &self.bucket;
-        if !bucket.continue_warmup(&self.load, &mut self.told) {
+        if !bucket.continue_warmup(&self.load, &mut self.learned) {
             return Next::Again;
         }
         if bucket.end_warmup(&self.load) {

@@ -37,7 +37,7 @@ pub(crate) struct Adoption {
     cluster: ClusterId,
     key: AdoptionKey,
     /// Epoch that the operator saw, and the nodes that are given up.
-    pub(crate) told: (u64, Vec<NodeId>),
+    pub(crate) ordered: (u64, Vec<NodeId>),
     /// View of etcd that the node had before the restore.
     known: View,
     mark: Mark,
@@ -65,7 +65,7 @@ impl Adoption {
         cluster: ClusterId,
         me: Controller,
         known: &View,
-        told: (u64, Vec<NodeId>),
+        ordered: (u64, Vec<NodeId>),
         issued: u64,
     ) -> Self {
         let highest = known.rows().map(|(_, _, row)| row.highest_term()).max();
@@ -80,8 +80,8 @@ impl Adoption {
             key: AdoptionKey::new(cluster, me),
             nodes: BTreeSet::new(),
             known: known.clone(),
-            epoch: told.0 + 1,
-            told,
+            epoch: ordered.0 + 1,
+            ordered,
             term: highest.unwrap_or(0) + TERMS_ABOVE,
             answers: BTreeMap::new(),
             asked_ms: None,
@@ -168,7 +168,7 @@ impl Adoption {
         }
         self.asked_ms = Some(now_ms);
         let seal = Message::SealAll {
-            told: self.told.0,
+            told: self.ordered.0,
             epoch: self.epoch,
             term: self.term,
         };
@@ -208,7 +208,7 @@ impl Adoption {
             (InFlight::Look, Answer::Got { revision, found }) => {
                 let mut read = View::default();
                 read.load(self.cluster, *revision, found);
-                if read.history.value.adopted > self.told.0 {
+                if read.history.value.adopted > self.ordered.0 {
                     // The last transaction was made though its answer was lost, or another adoption ended.
                     self.is_done = true;
                     return None;
@@ -244,7 +244,7 @@ impl Adoption {
         let knows = self.known.revision > 0;
         let all = if knows { &self.known } else { read }.nodes.keys();
         let all = all.copied().chain([self.mark.node]);
-        self.nodes = all.filter(|node| !self.told.1.contains(node)).collect();
+        self.nodes = all.filter(|node| !self.ordered.1.contains(node)).collect();
         let (key, term) = self.key.found(read, now_ms, lease_ms);
         match key {
             KeyState::Ours if term > self.term => self.begin_at(term),
@@ -255,7 +255,7 @@ impl Adoption {
                     mark: self.mark,
                     copies: self.copies(),
                     nodes: self.nodes.iter().copied().collect(),
-                    lost: self.told.1.clone(),
+                    lost: self.ordered.1.clone(),
                 };
                 self.left = transactions(self.cluster, (&self.known, read), found, &sealed).into();
             }

@@ -45,12 +45,12 @@ impl Coordinator {
                     lost,
                 } => {
                     let (epoch, revision) = (*epoch, *revision);
-                    let told = AcceptedLoss {
+                    let accepted = AcceptedLoss {
                         epoch,
                         revision,
                         lost,
                     };
-                    unsafe_failover::obey(view, &mut draft, *node, told);
+                    unsafe_failover::obey(view, &mut draft, *node, accepted);
                 }
                 Order::FailOverGracefully(node) => hand_over::obey(view, &mut draft, *node),
                 _ => orders::obey(view, &mut draft, order),

@@ -74,16 +74,16 @@ pub(super) struct AcceptedLoss<'a> {
 }
 
 /// Writes an unsafe failover, as much of it as fits into a transaction.
-pub(super) fn obey(view: &View, draft: &mut Draft<'_>, node: NodeId, told: AcceptedLoss<'_>) {
-    if view.epoch() != told.epoch || view.is_well(node) || !view.nodes.contains_key(&node) {
+pub(super) fn obey(view: &View, draft: &mut Draft<'_>, node: NodeId, accepted: AcceptedLoss<'_>) {
+    if view.epoch() != accepted.epoch || view.is_well(node) || !view.nodes.contains_key(&node) {
         return;
     }
     orders::fail_over(view, draft, node);
-    let is_lost = |node: &NodeId| told.lost.contains(node);
+    let is_lost = |node: &NodeId| accepted.lost.contains(node);
     let mut raises = false;
     for ForcedPromotion { vb, without, .. } in forced(view, node) {
         let chunk = view.maps.get(&(vb.bucket, vb.number / CHUNK_VBUCKETS));
-        let old = chunk.is_some_and(|chunk| chunk.mod_revision <= told.revision);
+        let old = chunk.is_some_and(|chunk| chunk.mod_revision <= accepted.revision);
         let takes = old && without.nodes().iter().all(is_lost) && draft.takes(vb);
         let Some(row) = view.row(vb).filter(|_| takes) else {
             continue;

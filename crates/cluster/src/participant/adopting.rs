@@ -13,11 +13,11 @@ const PART: usize = 500;
 impl Participant {
     /// Begins an adoption, if etcd went back since this epoch.
     pub(super) fn begin_adoption(&mut self, epoch: u64, lost: &[NodeId]) {
-        let told = (epoch, lost.to_vec());
+        let order = (epoch, lost.to_vec());
         let goes_on = self
             .adoption
             .as_ref()
-            .is_some_and(|(_, one)| one.told == told);
+            .is_some_and(|(_, one)| one.ordered == order);
         if goes_on || self.went_back_ms.is_none() || self.newest.version.epoch != epoch {
             return;
         }
@@ -25,7 +25,7 @@ impl Participant {
         let issued = self.coordinator.issue();
         let known = &self.view;
         let cluster = self.identity.cluster;
-        let adoption = Adoption::new(cluster, me, known, told, issued);
+        let adoption = Adoption::new(cluster, me, known, order, issued);
         self.adoption = Some((issued, adoption));
     }
 
@@ -120,13 +120,13 @@ impl Participant {
         let count = sealed.len();
         let mut tell = |copies: &[(Vb, _)]| {
             let copies = copies.to_vec();
-            let told = Message::AllSealed {
+            let answer = Message::AllSealed {
                 epoch,
                 term,
                 count,
                 copies,
             };
-            self.outputs.push(Output::Send(from, told));
+            self.outputs.push(Output::Send(from, answer));
         };
         if sealed.is_empty() {
             tell(&[]);

@@ -208,8 +208,8 @@ impl Participant {
         let Some(entry) = self.view.alive.get(&self.identity.node) else {
             return;
         };
-        let told = entry.lease != lease || entry.value.health == self.health;
-        if told || self.is_under_way(|purpose| purpose == Purpose::OfItself) {
+        let is_published = entry.lease != lease || entry.value.health == self.health;
+        if is_published || self.is_under_way(|purpose| purpose == Purpose::OfItself) {
             return;
         }
         let key = self.key(Key::Alive(self.identity.node));

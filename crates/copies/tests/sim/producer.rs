@@ -254,7 +254,7 @@ fn ask(request: &StreamRequest<'_>) -> StreamAsk {
             active_only: request.flags.contains(StreamFlags::ACTIVE_ONLY),
             rules: RollbackRules::default(),
             sync_writes: true,
-            told_of_advances: true,
+            wants_advances: true,
             ..StreamOptions::default()
         },
     }

@@ -40,7 +40,7 @@ pub struct StreamOptions {
     /// The peer gets prepares and aborts.
     pub sync_writes: bool,
     /// The peer gets `SeqnoAdvanced` if the filter leaves out the last seqno of a snapshot.
-    pub told_of_advances: bool,
+    pub wants_advances: bool,
     /// The peer accepts rows of the store out of seqno order.
     pub out_of_order: Option<Advances>,
     /// The peer wants all versions in collections with history, and markers that announce them.

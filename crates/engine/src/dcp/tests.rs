@@ -278,7 +278,7 @@ fn stream_with_dropped_cursor_reads_the_store_again() {
 #[test]
 fn stream_from_memory_leaves_out_documents_of_dropped_collections() {
     let all = StreamOptions {
-        told_of_advances: true,
+        wants_advances: true,
         ..StreamOptions::default()
     };
     let mut world = World::open(vbucket(), ask(0, FOR_EVER, all));
@@ -300,7 +300,7 @@ fn stream_from_memory_leaves_out_documents_of_dropped_collections() {
 #[test]
 fn stream_from_an_old_view_leaves_out_documents_of_erased_collections() {
     let all = StreamOptions {
-        told_of_advances: true,
+        wants_advances: true,
         ..StreamOptions::default()
     };
     let mut world = World::open(vbucket(), plain(0));
@@ -425,7 +425,7 @@ fn a_takeover_hands_the_vbucket_over() {
 fn initial_backfill_skips_deletions_on_request() {
     let without = StreamOptions {
         skip_deletes: true,
-        told_of_advances: true,
+        wants_advances: true,
         ..StreamOptions::default()
     };
     for (seqno, expected) in [
@@ -538,7 +538,7 @@ fn disk_snapshot_names_completed_prepares() {
 #[test]
 fn snapshot_end_excludes_prepares_that_the_peer_does_not_get() {
     let told = StreamOptions {
-        told_of_advances: true,
+        wants_advances: true,
         ..StreamOptions::default()
     };
     let sync_writes = StreamOptions {

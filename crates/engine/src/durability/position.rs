@@ -52,8 +52,8 @@ impl Snapshots {
             }
             if snapshot.disk {
                 // Its decided prepares may have been left out before it was sent.
-                let told = snapshot.high_prepared.unwrap_or(snapshot.end);
-                reached = reached.max(told.min(snapshot.end));
+                let announced = snapshot.high_prepared.unwrap_or(snapshot.end);
+                reached = reached.max(announced.min(snapshot.end));
             }
             self.ends.pop_front();
         }

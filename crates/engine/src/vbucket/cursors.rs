@@ -16,7 +16,7 @@ impl VBucket {
     ///
     /// Cost: O(log changes held), and O(cursors).
     pub fn register_cursor(&mut self, name: &str, after: Seqno) -> Registered {
-        self.streams_told = false;
+        self.streams_notified = false;
         self.checkpoints.register(name, after)
     }
 
@@ -27,7 +27,7 @@ impl VBucket {
     ///
     /// Cost: O(segments taken + cursors) under the lock.
     pub fn take_from(&mut self, cursor: CursorId, budget: FlushBudget) -> CursorRead {
-        self.streams_told = false;
+        self.streams_notified = false;
         self.checkpoints.take(cursor, budget)
     }
 

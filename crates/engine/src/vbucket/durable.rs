@@ -428,11 +428,11 @@ impl VBucket {
             });
             self.count_as_replica(before);
         }
-        let told = waiting.into_iter().map(|prepare| Decided {
+        let results = waiting.into_iter().map(|prepare| Decided {
             prepare,
             decision: Decision::Ambiguous,
         });
-        self.outbox.decided.extend(told);
+        self.outbox.decided.extend(results);
     }
 
     /// Sets the topology; an invalid text counts as an empty one.

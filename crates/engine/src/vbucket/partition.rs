@@ -111,7 +111,7 @@ pub struct VBucket {
     pub(super) flights: u64,
     pub(super) outbox: Outbox,
     /// Whether streams were notified of changes, and none has looked since.
-    pub(super) streams_told: bool,
+    pub(super) streams_notified: bool,
     /// Whether eviction removes keys as well as values.
     pub(super) evicts_keys: bool,
     pub(super) counters: Counters,
@@ -186,7 +186,7 @@ impl VBucket {
             flight: None,
             flights: 0,
             outbox: Outbox::default(),
-            streams_told: false,
+            streams_notified: false,
             counters: Counters::default(),
             reported: MemoryDelta::default(),
             next_slot: [SlotIndex::default(); PASSES],
@@ -391,8 +391,8 @@ impl VBucket {
     pub fn take_outbox(&mut self) -> Outbox {
         let mut outbox = std::mem::take(&mut self.outbox);
         if outbox.changed {
-            outbox.changed = !self.streams_told;
-            self.streams_told = true;
+            outbox.changed = !self.streams_notified;
+            self.streams_notified = true;
         }
         outbox
     }

@@ -102,8 +102,8 @@ impl<'f, F: FnMut(FeedEvent<'_>)> NewsSink<'f, F> {
             other => return Err(format!("an unexpected {other:?}")),
         };
         let (collection, key) = split_key(document.key()).ok_or("a key without a collection")?;
-        let told = event == ChangeKind::Mutation && !self.keys_only;
-        let (value, datatype) = if told {
+        let has_value = event == ChangeKind::Mutation && !self.keys_only;
+        let (value, datatype) = if has_value {
             plain_value(document)
         } else {
             (Cow::Borrowed(&[][..]), Datatype::RAW)
@@ -119,7 +119,7 @@ impl<'f, F: FnMut(FeedEvent<'_>)> NewsSink<'f, F> {
             flags: document.flags(),
             time_s: document.expiry(),
             key,
-            value: told.then_some(&value),
+            value: has_value.then_some(&value),
             datatype,
         };
         if value.len() < LARGE_BYTES {

@@ -17,11 +17,11 @@ const FIELDS: [&str; 3] = ["description", "ldap_group_ref", "roles"];
 
 fn group_json(name: &str, group: &GroupRecord) -> Value {
     let roles: Vec<Value> = group.roles.iter().map(roles::role_json).collect();
-    let mut told = json!({ "id": name, "description": group.description, "roles": roles });
+    let mut answer = json!({ "id": name, "description": group.description, "roles": roles });
     if !group.ldap_group_ref.is_empty() {
-        told["ldap_group_ref"] = group.ldap_group_ref.clone().into();
+        answer["ldap_group_ref"] = group.ldap_group_ref.clone().into();
     }
-    told
+    answer
 }
 
 /// `GET /settings/rbac/groups`

@@ -209,12 +209,12 @@ impl Identities {
             .adjusted
             .get(name)
             .filter(|it| it.settings.bucket.kind == configured.kind);
-        let told = adjusted.map(|it| {
+        let kept = adjusted.map(|it| {
             it.settings
                 .clone()
                 .configured_as(&it.configured, configured)
         });
-        let mut settings = told.unwrap_or_else(|| configured.clone().into());
+        let mut settings = kept.unwrap_or_else(|| configured.clone().into());
         let made_with = self.vbuckets.get(name).copied();
         settings.bucket.vbuckets = made_with.or(configured.vbuckets);
         settings.history = self

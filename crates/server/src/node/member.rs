@@ -194,7 +194,7 @@ pub(super) fn start_member(
         zone: cluster.zone,
         peer_tls,
         wants_tls: cluster.peers != Trust::default(),
-        inside: address(host, state.told_ports()),
+        inside: address(host, state.shown_ports()),
         outside: outside.map(|at| address(at.host.clone(), at.ports(state.ports))),
     };
     let host = Arc::clone(state) as Arc<dyn Host>;

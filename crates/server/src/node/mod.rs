@@ -389,7 +389,7 @@ fn open_state(made_of: NodeParts<'_>) -> Result<Arc<NodeState>, StartError> {
     identity.set_certificates(client_certificates::at_start(config, &cluster));
     let uuid = kept.identities.node_uuid.clone();
     let external = cluster.external.as_ref();
-    let at = NodeReach::new(config.told_ports(ports), &cluster.stands_in_for, external);
+    let at = NodeReach::new(config.shown_ports(ports), &cluster.stands_in_for, external);
     let (buckets, group) = served(buckets, config, at, revision);
     let global = global_map(at, &group, revision);
     let own_threads = Arc::new(OwnThreads::default());

@@ -119,7 +119,7 @@ impl NodeView for NodeState {
             compatible_version: format!("{COMPATIBLE_VERSION}-community"),
             settee_version: env!("CARGO_PKG_VERSION").into(),
             uptime_s: self.uptime_s(),
-            ports: self.told_ports(),
+            ports: self.shown_ports(),
             cluster: self.cluster.read().clone(),
             memory_quota_bytes: sum(|served| served.bucket.memory().quota()),
             memory_used_bytes: sum(|served| served.bucket.memory().used()),

@@ -174,10 +174,14 @@ impl Env for World {
         self.users().follow(roster)
     }
 
-    fn follow_settings(&self, served: &ServedBucket, told: BucketSettings) -> Result<bool, String> {
+    fn follow_settings(
+        &self,
+        served: &ServedBucket,
+        settings_there: BucketSettings,
+    ) -> Result<bool, String> {
         let _turn = self.changing();
         let own = served.settings();
-        let settings = told.followed_by(&own);
+        let settings = settings_there.followed_by(&own);
         if settings == own {
             return Ok(false);
         }

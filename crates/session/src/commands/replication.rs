@@ -44,8 +44,9 @@ pub(super) fn ioctl_set(context: &mut Context<'_>, frame: &Frame<'_>) -> Command
         USERS => {
             // The answer holds verifiers of passwords: the row requires a privilege that only full
             // administrators have.
-            let told = tell_users(&context.session.node, frame.value).map_err(Refusal::invalid)?;
-            Ok(context.reply(frame, &Reply::value(&told)))
+            let roster =
+                tell_users(&context.session.node, frame.value).map_err(Refusal::invalid)?;
+            Ok(context.reply(frame, &Reply::value(&roster)))
         }
         MESSAGE => message(context, frame),
         ORDER => order(context, frame),

@@ -18,21 +18,21 @@ impl EventParts {
     /// borrowed from the document. `None` if the event cannot be read.
     pub(crate) fn of(document: &Document, flat: bool) -> Option<(Self, &str)> {
         let event = SystemEvent::parse(document.key(), document.kind(), document.value())?;
-        let (id, told) = told_of(&event);
+        let (id, flat_event) = flatten(&event);
         let mut value = Vec::with_capacity(if flat { 96 } else { 20 });
         let version = if flat {
-            told.encode(id, &mut value);
+            flat_event.encode(id, &mut value);
             FLAT_VERSION
         } else {
-            encode_plain(id, &told, &mut value);
-            u8::from(told.expiry_max_s.is_some())
+            encode_plain(id, &flat_event, &mut value);
+            u8::from(flat_event.expiry_max_s.is_some())
         };
         let parts = Self {
             event: id,
             version,
             value,
         };
-        Some((parts, told.name))
+        Some((parts, flat_event.name))
     }
 
     /// Returns the message.
@@ -48,7 +48,7 @@ impl EventParts {
 }
 
 /// Returns all fields of an event.
-fn told_of<'a>(event: &SystemEvent<'a>) -> (EventId, FlatEvent<'a>) {
+fn flatten<'a>(event: &SystemEvent<'a>) -> (EventId, FlatEvent<'a>) {
     let about = |scope: ScopeId, collection, name, settings: CollectionSettings| FlatEvent {
         manifest: event.manifest,
         scope: scope.0,
@@ -75,20 +75,23 @@ fn told_of<'a>(event: &SystemEvent<'a>) -> (EventId, FlatEvent<'a>) {
 }
 
 /// Encodes the value of versions 0 and 1.
-fn encode_plain(id: EventId, told: &FlatEvent<'_>, out: &mut Vec<u8>) {
-    match told.collection.filter(|_| id == EventId::MODIFY_COLLECTION) {
+fn encode_plain(id: EventId, flat_event: &FlatEvent<'_>, out: &mut Vec<u8>) {
+    match flat_event
+        .collection
+        .filter(|_| id == EventId::MODIFY_COLLECTION)
+    {
         Some(collection) => CollectionModified {
-            manifest: told.manifest,
+            manifest: flat_event.manifest,
             collection,
-            expiry_max_s: told.expiry_max_s.unwrap_or(0),
-            scope: told.scope,
+            expiry_max_s: flat_event.expiry_max_s.unwrap_or(0),
+            scope: flat_event.scope,
         }
         .encode(out),
         None => CollectionEvent {
-            manifest: told.manifest,
-            scope: told.scope,
-            collection: told.collection,
-            expiry_max_s: told.expiry_max_s,
+            manifest: flat_event.manifest,
+            scope: flat_event.scope,
+            collection: flat_event.collection,
+            expiry_max_s: flat_event.expiry_max_s,
         }
         .encode(out),
     }
@@ -155,7 +158,7 @@ mod tests {
     #[test]
     fn names_that_are_too_long_are_not_read() {
         let name = "n".repeat(NAME_BYTES_MAX + 1);
-        let (event, told) = told_of(&SystemEvent {
+        let (event, flat_event) = flatten(&SystemEvent {
             manifest: ManifestUid(1),
             change: CollectionChange::ScopeBegun {
                 scope: ScopeId(8),
@@ -163,7 +166,7 @@ mod tests {
             },
         });
         let mut value = Vec::new();
-        told.encode(event, &mut value);
+        flat_event.encode(event, &mut value);
         let message = Message {
             seqno: Seqno(1),
             event,

@@ -123,7 +123,7 @@ impl Producer {
                     ignore_purged: flag(StreamFlags::IGNORE_PURGED_TOMBSTONES),
                 },
                 sync_writes: self.settings.sync_writes,
-                told_of_advances: features.contains(Feature::COLLECTIONS),
+                wants_advances: features.contains(Feature::COLLECTIONS),
                 out_of_order: self.settings.out_of_order,
                 change_streams: self.settings.change_streams,
             },

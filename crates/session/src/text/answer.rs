@@ -209,7 +209,7 @@ impl TextConversation {
             }
         }
         // In memcached's order.
-        let told: &[u8] = match (turn, reply.stale) {
+        let marker: &[u8] = match (turn, reply.stale) {
             (Some(RecacheTurn::Won), false) => b" W",
             (Some(RecacheTurn::Won), true) => b" X W",
             (Some(RecacheTurn::Taken), false) => b" Z",
@@ -217,7 +217,7 @@ impl TextConversation {
             (None, true) => b" X",
             (None, false) => b"",
         };
-        out.extend_from_slice(told);
+        out.extend_from_slice(marker);
         out.extend_from_slice(END_OF_LINE);
         if form.value {
             out.extend_from_slice(value);

@@ -199,7 +199,7 @@ impl Session<'_, '_> {
                 let calm =
                     outlet.writer.is_idle() && matches!(self.keeping, PositionProgress::Nothing);
                 let at_most = if calm { TICK } else { MOMENT };
-                source.turn(at_most, |told| outlet.take(&told).map(|()| true))?;
+                source.turn(at_most, |message| outlet.take(&message).map(|()| true))?;
                 // The writer bounds the pending writes: without room there is no reading.
                 source.acknowledge()?;
             } else {
@@ -250,9 +250,9 @@ impl Session<'_, '_> {
 }
 
 impl TargetSide<'_> {
-    fn take(&mut self, told: &StreamEvent<'_>) -> Result<(), Broken> {
+    fn take(&mut self, message: &StreamEvent<'_>) -> Result<(), Broken> {
         self.moved = true;
-        match *told {
+        match *message {
             StreamEvent::Change {
                 change,
                 names,
@@ -271,7 +271,7 @@ impl TargetSide<'_> {
     fn write(
         &mut self,
         frame: &Frame<'_>,
-        told: DocumentChange<'_>,
+        message: DocumentChange<'_>,
         names: Names<'_>,
         history: VbUuid,
     ) -> Result<(), Broken> {
@@ -289,9 +289,9 @@ impl TargetSide<'_> {
             DirectionCounts::add(&shared.counts[index].echoes);
             return Ok(());
         }
-        let at = (history, told.named(names).seqno);
+        let at = (history, message.named(names).seqno);
         shared.echoes[index].note(&change, user_key, at);
-        let mut key = self.prefix_of(told.collection, names)?.to_vec();
+        let mut key = self.prefix_of(message.collection, names)?.to_vec();
         key.extend_from_slice(user_key);
         let change = WithMeta {
             key: &key,
@@ -344,35 +344,35 @@ fn change_of<'f>(frame: &Frame<'f>, options: u32) -> Result<WithMeta<'f>, Malfor
     };
     Ok(match frame.header.opcode {
         Opcode::DCP_DELETION => {
-            let told = Deletion::parse(frame)?;
+            let message = Deletion::parse(frame)?;
             WithMeta {
-                key: told.key,
-                value: told.value,
-                expiry: told.delete_time.unwrap_or(0),
-                rev: told.rev,
+                key: message.key,
+                value: message.value,
+                expiry: message.delete_time.unwrap_or(0),
+                rev: message.rev,
                 ..known
             }
         }
         Opcode::DCP_EXPIRATION => {
-            let told = Expiration::parse(frame)?;
+            let message = Expiration::parse(frame)?;
             WithMeta {
-                key: told.key,
-                value: told.value,
-                expiry: told.delete_time,
-                rev: told.rev,
+                key: message.key,
+                value: message.value,
+                expiry: message.delete_time,
+                rev: message.rev,
                 options: some(options | MetaOptions::IS_EXPIRATION.0),
                 ..known
             }
         }
         _ => {
-            let told = Mutation::parse(frame)?;
+            let message = Mutation::parse(frame)?;
             WithMeta {
                 action: MetaAction::Set,
-                key: told.key,
-                value: told.value,
-                flags: told.flags,
-                expiry: told.expiry,
-                rev: told.rev,
+                key: message.key,
+                value: message.value,
+                flags: message.flags,
+                expiry: message.expiry,
+                rev: message.rev,
                 ..known
             }
         }

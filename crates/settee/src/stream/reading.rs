@@ -191,8 +191,8 @@ impl Reading {
         }
     }
 
-    fn learn(&mut self, map: &[u8], told_by: usize) {
-        if !self.nodes.learn(map, told_by) {
+    fn learn(&mut self, map: &[u8], named_by: usize) {
+        if !self.nodes.learn(map, named_by) {
             return;
         }
         let now = Instant::now();

@@ -72,7 +72,7 @@ impl Source {
         self.each(|link, _| Ok(link.feed.flush()?))?;
         let ready = wait_for_any(self.links.iter().map(|link| &link.feed), at_most)?;
         let mut ready = ready.into_iter();
-        let mut on = |told: StreamEvent<'_>| on(told).map_err(Unread::from);
+        let mut on = |event: StreamEvent<'_>| on(event).map_err(Unread::from);
         let mut wants_more = true;
         self.each(|link, reading| {
             let is_ready = ready.next().unwrap_or(false);

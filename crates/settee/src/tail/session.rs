@@ -39,8 +39,8 @@ impl Tail {
     pub(super) fn run(&mut self, source: &mut Source) -> Result<Ended, Failure> {
         loop {
             let mut unwritten = None;
-            let turned = source.turn(TICK, |told| {
-                self.tell(&told);
+            let turned = source.turn(TICK, |event| {
+                self.tell(&event);
                 if self.lines.is_full() {
                     unwritten = self.lines.flush().err();
                 }
@@ -66,8 +66,8 @@ impl Tail {
         }
     }
 
-    fn tell(&mut self, told: &StreamEvent<'_>) {
-        match *told {
+    fn tell(&mut self, event: &StreamEvent<'_>) {
+        match *event {
             StreamEvent::Change {
                 change,
                 names,

@@ -74,7 +74,7 @@ impl Stream {
         self.view_end = view.high;
         self.find_living(vbucket);
         let mut end = self.end_for_peer(view.high, view.visible_end);
-        if !self.options.told_of_advances && vbucket.has_collections() {
+        if !self.options.wants_advances && vbucket.has_collections() {
             let last = vbucket.collection_high_seqno(CollectionId::DEFAULT);
             end = last.filter(|last| *last <= end).unwrap_or(end);
         }

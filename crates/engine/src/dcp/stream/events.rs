@@ -210,7 +210,7 @@ impl Stream {
         }
         self.end_out_of_order();
         let silent = self.sent < self.announced && self.announced <= self.read;
-        if silent && self.options.told_of_advances {
+        if silent && self.options.wants_advances {
             self.sent = self.announced;
             self.advanced = self.announced;
         }
@@ -279,7 +279,7 @@ impl Stream {
         let checkpoint = self.checkpoint_next || batch.new_checkpoint;
         self.held_end = batch.last;
         let nothing_visible = !self.options.sync_writes
-            && !self.options.told_of_advances
+            && !self.options.wants_advances
             && batch.visible_end <= self.read;
         if nothing_visible {
             // The peer would wait for the end of a snapshot that has no change for it.
@@ -314,7 +314,7 @@ impl Stream {
     /// Finds the last change of the batch that the peer gets. A peer without `SeqnoAdvanced` waits
     /// for the change at a snapshot's end, so the snapshot must end with a change that it gets.
     pub(super) fn look_for_end(&self, batch: &mut CursorBatch, vbucket: &VBucket) {
-        if self.options.told_of_advances || !vbucket.has_collections() {
+        if self.options.wants_advances || !vbucket.has_collections() {
             return;
         }
         let (mut place, mut last) = (BatchPlace::default(), Seqno::ZERO);
@@ -331,7 +331,7 @@ impl Stream {
 
     /// Returns the end of a snapshot for the peer: without `SeqnoAdvanced`, the last visible seqno.
     pub(super) fn end_for_peer(&self, end: Seqno, visible_end: Seqno) -> Seqno {
-        if self.options.sync_writes || self.options.told_of_advances {
+        if self.options.sync_writes || self.options.wants_advances {
             end
         } else {
             end.min(visible_end)

@@ -141,7 +141,7 @@ impl Stream {
                 skip_deletes,
                 ..ask.options
             },
-            filter: if ask.options.told_of_advances {
+            filter: if ask.options.wants_advances {
                 StreamFilter::All
             } else {
                 StreamFilter::DefaultOnly

@@ -71,7 +71,7 @@ fn ask(wanted: &Wanted, uuid: VbUuid, seqno: Seqno, snapshot: SnapshotRange) -> 
         options: StreamOptions {
             rules: RollbackRules::default(),
             sync_writes: *wanted == Wanted::Replica,
-            told_of_advances: *wanted != Wanted::Default,
+            wants_advances: *wanted != Wanted::Default,
             ..StreamOptions::default()
         },
     }

@@ -122,8 +122,8 @@ impl Connection {
         if tls.is_shaking() || !self.unsent.is_empty() {
             return;
         }
-        let told = tls.close(&mut self.unsent).and_then(|()| self.send_rest());
-        if let Err(error) = told {
+        let ended = tls.close(&mut self.unsent).and_then(|()| self.send_rest());
+        if let Err(error) = ended {
             tracing::debug!(connection = self.info.id, %error, "ends without a word");
         }
         self.unsent = Vec::new();

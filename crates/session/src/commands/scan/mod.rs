@@ -157,7 +157,7 @@ fn begin(
         bucket: Arc::clone(bucket),
         scan,
         since_ns: context.now.mono_ns,
-        told: false,
+        is_answered: false,
     });
     Ok(CommandOutcome::Owed)
 }

@@ -36,7 +36,7 @@ pub(super) struct Changed {
     /// Offset of the body: behind the attributes, 0 if there are none.
     pub(super) body_at: usize,
     /// The value of the answer.
-    pub(super) told: Vec<u8>,
+    pub(super) results: Vec<u8>,
     /// Places where the CAS and seqno of the change are written.
     pub(super) stamps: Stamps,
 }
@@ -88,10 +88,10 @@ pub(super) fn changed(
         env: wanted.env,
         placeholders: None,
     };
-    let mut told = Vec::new();
+    let mut results = Vec::new();
     for (index, spec) in wanted.specs.iter().enumerate() {
         match work.run(spec) {
-            Ok(Some(number)) => tell(wanted.multi, index, number, &mut told),
+            Ok(Some(number)) => tell(wanted.multi, index, number, &mut results),
             Ok(None) => {}
             Err(status) => return Ok(Err(Failed { index, status })),
         }
@@ -110,20 +110,20 @@ pub(super) fn changed(
     Ok(Ok(Changed {
         value,
         body_at,
-        told,
+        results,
         stamps,
     }))
 }
 
 /// Appends a counter's new number to the answer.
-fn tell(multi: bool, index: usize, number: i64, told: &mut Vec<u8>) {
+fn tell(multi: bool, index: usize, number: i64, results: &mut Vec<u8>) {
     let number = number.to_string();
     if multi {
-        told.push(index as u8);
-        told.extend_from_slice(&Status::SUCCESS.0.to_be_bytes());
-        told.extend_from_slice(&(number.len() as u32).to_be_bytes());
+        results.push(index as u8);
+        results.extend_from_slice(&Status::SUCCESS.0.to_be_bytes());
+        results.extend_from_slice(&(number.len() as u32).to_be_bytes());
     }
-    told.extend_from_slice(number.as_bytes());
+    results.extend_from_slice(number.as_bytes());
 }
 
 /// A document during a series of changes.

@@ -380,7 +380,7 @@ fn store(
         durability: context.requirement(bucket),
         raced: false,
     };
-    let told = changed.told.as_slice();
+    let results = changed.results.as_slice();
     let was_live = change.there.is_some_and(is_live);
     let status = if change.meta.kind.is_tombstone() && !was_live {
         Status::SUBDOC_SUCCESS_DELETED
@@ -391,7 +391,7 @@ fn store(
         let stamp = |value: &mut [u8], cas, seqno| changed.stamps.write(value, cas, seqno);
         let edited = |mutated| Edited {
             mutated,
-            told,
+            results,
             status,
         };
         Ok(match vbucket.exchange(&mut exchange, &stamp, now)? {
@@ -412,7 +412,7 @@ fn is_live(got: &GetResult) -> bool {
 #[derive(Clone, Copy)]
 struct Edited<'a> {
     mutated: Mutated,
-    told: &'a [u8],
+    results: &'a [u8],
     status: Status,
 }
 
@@ -426,6 +426,6 @@ impl Written for Edited<'_> {
     }
 
     fn append_value(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.told);
+        out.extend_from_slice(self.results);
     }
 }

@@ -124,8 +124,8 @@ pub(super) fn run(args: &DemoArgs) -> Result<(), Failure> {
     let options = options(ports.nodes[0].0)?;
     await_members(&options)?;
     make_bucket(options)?;
-    let told = text(args, &ports, &running.ids());
-    output::print(told.as_bytes())?;
+    let summary = text(args, &ports, &running.ids());
+    output::print(summary.as_bytes())?;
     running.attend(&mut signals)
 }
 

@@ -71,11 +71,11 @@ pub(super) fn check_advertised(node: &NodeConfig, settings: &Settings) -> Result
         refuse(settings, "listen", allowed)?;
     }
     let outside = cluster.and_then(|cluster| cluster.outside.as_ref());
-    for (key, told) in [
+    for (key, given) in [
         ("advertise", node.advertise.as_ref()),
         ("advertise-outside", outside),
     ] {
-        let ports = told.map(|told| (told.kv_tls, told.https));
+        let ports = given.map(|given| (given.kv_tls, given.https));
         let (kv_tls, https) = ports.unwrap_or_default();
         if kv_tls.is_some() && node.kv_tls_port.is_none() {
             refuse(

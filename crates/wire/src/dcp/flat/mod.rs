@@ -68,7 +68,7 @@ impl<'a> FlatEvent<'a> {
     pub fn parse(event: EventId, value: &'a [u8]) -> Result<Self, Malformed> {
         let table = Table::root(value).ok_or(MALFORMED)?;
         let read = || {
-            let mut told = Self {
+            let mut parsed = Self {
                 manifest: ManifestUid(table.u64(UID)?),
                 scope: table.u32(SCOPE)?,
                 collection: None,
@@ -79,18 +79,18 @@ impl<'a> FlatEvent<'a> {
             match event {
                 EventId::BEGIN_COLLECTION | EventId::MODIFY_COLLECTION => {
                     let expiry = table.u32(EXPIRY)?;
-                    told.expiry_max_s = table.bool(HAS_EXPIRY)?.then_some(expiry);
-                    told.name = table.text(COLLECTION_NAME)?;
-                    told.history = table.bool(HISTORY)?;
+                    parsed.expiry_max_s = table.bool(HAS_EXPIRY)?.then_some(expiry);
+                    parsed.name = table.text(COLLECTION_NAME)?;
+                    parsed.history = table.bool(HISTORY)?;
                 }
-                EventId::CREATE_SCOPE => told.name = table.text(SCOPE_NAME)?,
+                EventId::CREATE_SCOPE => parsed.name = table.text(SCOPE_NAME)?,
                 EventId::END_COLLECTION | EventId::DROP_SCOPE => {}
                 _ => return None,
             }
             if !matches!(event, EventId::CREATE_SCOPE | EventId::DROP_SCOPE) {
-                told.collection = Some(CollectionId(table.u32(COLLECTION)?));
+                parsed.collection = Some(CollectionId(table.u32(COLLECTION)?));
             }
-            Some(told)
+            Some(parsed)
         };
         read().ok_or(MALFORMED)
     }
