@@ -5,5 +5,4 @@ mod policy;
 mod renewal;
 mod worker;
 
-pub(crate) use merge::Merged;
 pub(crate) use worker::CompactionWorker;

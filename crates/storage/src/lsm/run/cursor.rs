@@ -1,4 +1,4 @@
-//! Cursors over the rows of a vBucket in a run, in the order of their names.
+//! Cursors over rows of a vBucket in the order of their names.
 
 use std::io;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use super::format::Section;
 use super::open::Run;
 use crate::lsm::row::Row;
 
-/// A cursor over a section.
+/// A cursor over a section of a run, or over rows in memory.
+#[derive(Default)]
 pub(crate) struct Cursor {
-    run: Arc<Run>,
-    section: Section,
+    section: Option<(Arc<Run>, Section)>,
     /// The block after the current one.
     next_block: u32,
     block: Vec<u8>,
@@ -20,21 +20,25 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    /// Creates a cursor at the first row whose name is not below `from`.
+    /// Creates a cursor at the first row of a section whose name is not below `from`.
     pub(crate) fn new(run: Arc<Run>, section: Section, from: &[u8]) -> io::Result<Self> {
-        let next_block = run.index.block_of(&section, from);
         let mut cursor = Self {
-            run,
-            section,
-            next_block,
-            block: Vec::new(),
-            at: 0,
-            length: 0,
+            next_block: run.index.block_of(&section, from),
+            section: Some((run, section)),
+            ..Self::default()
         };
         cursor.settle()?;
-        while cursor.row().is_some_and(|row| row.name() < from) {
-            cursor.advance()?;
-        }
+        cursor.seek(from)?;
+        Ok(cursor)
+    }
+
+    /// Creates a cursor over rows, which lie one behind the other.
+    pub(crate) fn of_rows(rows: Vec<u8>) -> io::Result<Self> {
+        let mut cursor = Self {
+            block: rows,
+            ..Self::default()
+        };
+        cursor.settle()?;
         Ok(cursor)
     }
 
@@ -56,12 +60,13 @@ impl Cursor {
         if self.row().is_none_or(|row| row.name() >= name) {
             return Ok(());
         }
-        let block = self.run.index.block_of(&self.section, name);
-        if block >= self.next_block {
-            self.next_block = block;
-            self.block.clear();
-            (self.at, self.length) = (0, 0);
-            self.settle()?;
+        if let Some((run, section)) = &self.section {
+            let block = run.index.block_of(section, name);
+            if block >= self.next_block {
+                self.next_block = block;
+                self.block.clear();
+                self.settle()?;
+            }
         }
         while self.row().is_some_and(|row| row.name() < name) {
             self.advance()?;
@@ -77,12 +82,13 @@ impl Cursor {
                 return Ok(());
             }
             (self.at, self.length) = (0, 0);
-            if self.next_block == self.section.first_block + self.section.blocks {
+            let section = self.section.as_ref();
+            let next = section.filter(|(_, one)| self.next_block < one.first_block + one.blocks);
+            let Some((run, section)) = next else {
                 self.block = Vec::new();
                 return Ok(());
-            }
-            self.run
-                .read_block(&self.section, self.next_block, &mut self.block)?;
+            };
+            run.read_block(section, self.next_block, &mut self.block)?;
             self.next_block += 1;
         }
     }

@@ -1,5 +1,6 @@
 //! A view of a vBucket's rows.
 
+use std::cmp::Reverse;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -8,12 +9,11 @@ use model::{CollectionId, Document, Seqno, VbId};
 
 use crate::StoreError;
 use crate::key_range::KeyRange;
-use crate::lsm::compaction::Merged;
 use crate::lsm::current::{Current, Values, WalkBytes};
 use crate::lsm::fault::read_error_of;
 use crate::lsm::log::{LogRow, Ordered};
 use crate::lsm::row::{self, Row};
-use crate::lsm::run::{Cursor, Run, Section};
+use crate::lsm::run::{Cursor, Merged, Run, Section};
 use crate::lsm::sealed::StoreFile;
 use crate::lsm::state::Lineage;
 
@@ -107,24 +107,17 @@ impl RowView {
         &rest[..rest.partition_point(|(row, _)| row.hash == hash)]
     }
 
-    /// Whether a row of the logs has the same name and is newer; for a row of a run also one of the
-    /// same seqno. `but` is the row itself, if it is in a log.
-    pub(super) fn is_hidden(
-        &self,
-        row: Row<'_>,
-        but: Option<&(LogRow, Arc<StoreFile>)>,
-    ) -> io::Result<bool> {
+    /// Whether a row of the logs has the same name and is newer; for a row that is not
+    /// `in_log` itself also one of the same seqno.
+    pub(super) fn is_hidden(&self, row: Row<'_>, in_log: bool) -> io::Result<bool> {
         if self.logged.is_empty() {
             return Ok(false);
         }
         let mut bytes = Vec::new();
         for (other, file) in self.logged_of(row::hash(self.vb, row.name())) {
             let newer = (other.seqno, other.gone) > (row.seqno(), row.is_gone())
-                || but.is_none() && other.seqno == row.seqno();
-            let is_own = |(own, of): &(LogRow, Arc<StoreFile>)| {
-                own.place == other.place && own.seqno == other.seqno && Arc::ptr_eq(of, file)
-            };
-            if !newer || but.is_some_and(is_own) {
+                || !in_log && other.seqno == row.seqno();
+            if !newer {
                 continue;
             }
             other.read(file, &mut bytes)?;
@@ -135,10 +128,11 @@ impl RowView {
         Ok(false)
     }
 
-    /// Iterates over the rows of the runs from a name on. Runs without a seqno from `lowest` on are skipped.
-    pub(super) fn in_runs(&self, from: &[u8], lowest: Seqno) -> io::Result<Merged> {
-        let mut cursors = Vec::new();
-        for (run, section, limit) in self.values.version.sections(self.vb, &self.lineage) {
+    /// Iterates over the rows of the runs from a name on, and over those of the logs in `logged`.
+    /// Runs without a seqno from `lowest` on are skipped.
+    pub(super) fn merged(&self, logged: Vec<u8>, from: &[u8], lowest: Seqno) -> io::Result<Merged> {
+        let mut cursors = vec![(Cursor::of_rows(logged)?, Seqno(u64::MAX))];
+        for (run, section, limit) in self.sections() {
             if section.highest >= lowest {
                 let cursor = Cursor::new(Arc::clone(run), *section, from)?;
                 cursors.push((cursor, limit));
@@ -164,41 +158,14 @@ impl RowView {
             return Ok(());
         };
         let logged = self.logged_by_name(lowest, ranges).map_err(&io)?;
-        let mut logged = logged.iter().peekable();
-        let mut runs = self.in_runs(&first.from, lowest).map_err(&io)?;
+        let mut rows = self.merged(logged, &first.from, lowest).map_err(&io)?;
         for range in ranges {
-            runs.seek(&range.from).map_err(&io)?;
-            loop {
-                let in_runs = runs.row().filter(|row| range.contains(row.name()));
-                let in_logs = logged.peek().map(|bytes| Row::of(bytes)).transpose();
-                let in_logs = in_logs.map_err(&io)?;
-                let in_logs = in_logs.filter(|row| range.contains(row.name()));
-                let next = match (in_runs, in_logs) {
-                    (Some(one), Some(other)) if one.name() < other.name() => Some(one),
-                    (Some(one), None) => Some(one),
-                    _ => None,
-                };
-                let counts = if let Some(row) = next {
-                    !row.is_gone() && !self.is_hidden(row, None).map_err(&io)?
-                } else if let Some(row) = in_logs {
-                    let is_newer = |one: Row<'_>| {
-                        one.name() == row.name() && one.seqno() > row.seqno() && !one.is_gone()
-                    };
-                    !row.is_gone() && !in_runs.is_some_and(is_newer)
-                } else {
-                    break;
-                };
-                let counts = |row: &Row<'_>| counts && row.seqno() >= lowest;
-                if let Some(row) = next.or(in_logs).filter(counts)
-                    && f(row)?.is_break()
-                {
+            rows.seek(&range.from).map_err(&io)?;
+            while let Some(row) = rows.row().filter(|row| range.contains(row.name())) {
+                if !row.is_gone() && row.seqno() >= lowest && f(row)?.is_break() {
                     return Ok(());
                 }
-                if next.is_some() {
-                    runs.advance().map_err(&io)?;
-                } else {
-                    logged.next();
-                }
+                rows.advance().map_err(&io)?;
             }
         }
         Ok(())
@@ -234,54 +201,55 @@ impl RowView {
     }
 
     /// Returns the rows of the logs from seqno `lowest` on with names in some ranges, by name, the newest of each.
-    fn logged_by_name(&self, lowest: Seqno, ranges: &[NameRange]) -> io::Result<Vec<Vec<u8>>> {
+    fn logged_by_name(&self, lowest: Seqno, ranges: &[NameRange]) -> io::Result<Vec<u8>> {
         let mut rows = Vec::new();
-        let known = self.orders.iter();
-        let known = known.flat_map(|known| ranges.iter().map(move |range| (known, range)));
-        for ((order, file), range) in known {
-            let range = (&*range.from, &*range.to);
-            order.range((&**file, self.vb), range, &mut |place, bytes| {
-                let row = Row::of(&bytes)?;
-                let of_it = self.logged_of(row::hash(self.vb, row.name()));
-                let is_it = |(row, of): &&(LogRow, Arc<StoreFile>)| {
-                    row.place == place && Arc::ptr_eq(of, file)
-                };
-                // Rows outside of the view are invalid.
-                if row.seqno() >= lowest
-                    && let Some(logged) = of_it.iter().find(is_it)
-                    && !self.is_hidden(row, Some(logged))?
-                {
-                    rows.push(bytes);
-                }
-                Ok(())
-            })?;
+        for (order, file) in &self.orders {
+            for range in ranges {
+                let range = (&*range.from, &*range.to);
+                order.range((&**file, self.vb), range, &mut |place, bytes| {
+                    let row = Row::of(&bytes)?;
+                    // Rows outside of the view are invalid.
+                    let of_name = self.logged_of(row::hash(self.vb, row.name()));
+                    let is_valid = of_name
+                        .iter()
+                        .any(|(row, of)| row.place == place && Arc::ptr_eq(of, file));
+                    if is_valid && row.seqno() >= lowest {
+                        rows.push(bytes);
+                    }
+                    Ok(())
+                })?;
+            }
         }
         let classes: u8 = (0..row::CLASSES)
             .filter(|class| ranges.iter().any(|range| range.may_have(*class)))
             .map(|class| 1 << class)
             .sum();
-        let wanted = |row: &LogRow| row.seqno >= lowest && classes & 1 << row.class() != 0;
-        for logged in self.logged.iter().filter(|(row, _)| wanted(row)) {
-            let (row, file) = logged;
-            let is_known = |(order, of): &(Arc<Ordered>, Arc<StoreFile>)| {
+        for (row, file) in &self.logged {
+            let is_ordered = |(order, of): &(Arc<Ordered>, Arc<StoreFile>)| {
                 order.has(row) && Arc::ptr_eq(of, file)
             };
-            if self.orders.iter().any(is_known) {
+            if row.seqno < lowest
+                || classes & 1 << row.class() == 0
+                || self.orders.iter().any(is_ordered)
+            {
                 continue;
             }
             let mut bytes = Vec::new();
             row.read(file, &mut bytes)?;
-            let found = Row::of(&bytes)?;
-            let is_in = |range: &NameRange| range.contains(found.name());
-            if ranges.iter().any(is_in) && !self.is_hidden(found, Some(logged))? {
+            let name = Row::of(&bytes)?.name();
+            if ranges.iter().any(|range| range.contains(name)) {
                 rows.push(bytes);
             }
         }
-        rows.sort_by(|a, b| name_of(a).cmp(&name_of(b)));
-        Ok(rows)
+        rows.sort_by(|a, b| rank(a).cmp(&rank(b)));
+        // Both logs may have a row of a name.
+        rows.dedup_by(|row, newer| rank(row).map(|row| row.0) == rank(newer).map(|row| row.0));
+        Ok(rows.concat())
     }
 }
 
-fn name_of(bytes: &[u8]) -> Option<&[u8]> {
-    Row::first_of(bytes).map(|row| row.name())
+/// Returns the order of rows: by name, of each name the newest first.
+fn rank(bytes: &[u8]) -> Option<(&[u8], Reverse<Seqno>, bool)> {
+    let row = Row::first_of(bytes)?;
+    Some((row.name(), Reverse(row.seqno()), !row.is_gone()))
 }

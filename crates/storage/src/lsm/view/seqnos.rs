@@ -147,13 +147,13 @@ impl<'v> BySeqno<'v> {
             Range::Newest => vec![0],
             Range::History => row::history_from(from).to_vec(),
         };
-        let mut rows = self.view.in_runs(&begin, from)?;
+        let mut rows = self.view.merged(Vec::new(), &begin, from)?;
         while let Some(row) = rows.row() {
             if self.range == Range::Newest && row.tag() == HISTORY {
                 break;
             }
             let wanted = row.seqno() >= from && !row.is_gone() && self.is_in_range(row);
-            if wanted && !self.view.is_hidden(row, None)? {
+            if wanted && !self.view.is_hidden(row, false)? {
                 self.window.add(row);
             }
             rows.advance()?;
@@ -179,11 +179,10 @@ impl<'v> BySeqno<'v> {
 
     /// Reads the next row of the logs. Returns its seqno.
     fn in_logs(&mut self) -> io::Result<Option<Seqno>> {
-        while let Some(logged) = self.logged.get(self.logged_at) {
-            let (row, file) = logged;
+        while let Some((row, file)) = self.logged.get(self.logged_at) {
             row.read(file, &mut self.bytes)?;
             let found = Row::of(&self.bytes)?;
-            if self.is_in_range(found) && !self.view.is_hidden(found, Some(logged))? {
+            if self.is_in_range(found) && !self.view.is_hidden(found, true)? {
                 return Ok(Some(row.seqno));
             }
             self.logged_at += 1;
