@@ -6,8 +6,6 @@
 //!                              is still kept; the newest versions lie in both
 //! ```
 
-use std::iter::Peekable;
-
 use model::Seqno;
 
 /// Limits of the history.
@@ -80,50 +78,9 @@ impl Trim {
     }
 }
 
-/// Merges two ascending sequences of rows; of two rows with one seqno it takes that of the first sequence.
-pub(crate) fn merged<T, E>(
-    one: impl Iterator<Item = Result<(Seqno, T), E>>,
-    other: impl Iterator<Item = Result<(Seqno, T), E>>,
-) -> impl Iterator<Item = Result<(Seqno, T), E>> {
-    let (mut one, mut other) = (one.peekable(), other.peekable());
-    std::iter::from_fn(move || match (at(&mut one), at(&mut other)) {
-        (Some(first), Some(second)) if first == second => {
-            other.next();
-            one.next()
-        }
-        (Some(first), Some(second)) if second < first => other.next(),
-        (None, Some(_)) => other.next(),
-        _ => one.next(),
-    })
-}
-
-/// Returns the seqno of the next row; zero for an error, so that it comes first.
-fn at<T, E>(rows: &mut Peekable<impl Iterator<Item = Result<(Seqno, T), E>>>) -> Option<Seqno> {
-    let next = rows.peek()?;
-    Some(next.as_ref().map_or(Seqno::ZERO, |(seqno, _)| *seqno))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn merged_sequences_have_no_duplicates() {
-        let line = |which, seqnos: &[u64]| {
-            let rows: Vec<Result<_, ()>> =
-                seqnos.iter().map(|at| Ok((Seqno(*at), which))).collect();
-            rows.into_iter()
-        };
-        let all: Vec<(u64, u8)> = merged(line(0, &[1, 3, 6, 7]), line(1, &[3, 4, 5, 7, 9]))
-            .map(|row| row.expect("no error"))
-            .map(|(seqno, which)| (seqno.0, which))
-            .collect();
-        assert_eq!(
-            all,
-            [(1, 0), (3, 0), (4, 1), (5, 1), (6, 0), (7, 0), (9, 1)]
-        );
-        assert_eq!(merged(line(0, &[]), line(1, &[])).count(), 0);
-    }
 
     #[test]
     fn trim_drops_the_oldest_rows_and_dead_rows() {

@@ -17,6 +17,7 @@ mod key_range;
 )]
 mod lsm;
 mod mem;
+mod merged;
 #[expect(
     clippy::disallowed_methods,
     reason = "the one place where names of files are changed"

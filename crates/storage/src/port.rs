@@ -220,8 +220,11 @@ pub trait KvStore: Send + Sync + 'static {
     fn close(&self) -> Result<(), StoreError>;
 }
 
-/// Documents of a walk, or the error that ends it.
-pub type Documents<'s> = Box<dyn Iterator<Item = Result<Document, StoreError>> + Send + 's>;
+/// A document of a walk, or the error that ends it.
+pub(crate) type DocumentResult = Result<Document, StoreError>;
+
+/// Documents of a walk.
+pub type Documents<'s> = Box<dyn Iterator<Item = DocumentResult> + Send + 's>;
 
 /// A consistent view of one vBucket. It keeps old rows on disk: drop it after use.
 ///

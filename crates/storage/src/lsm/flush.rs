@@ -296,10 +296,7 @@ impl FlushWorker {
         if failures.is_power_of_two() {
             tracing::warn!(%error, failures, "a log did not become a run; trying again");
         }
-        self.core
-            .counters
-            .runs_failed
-            .fetch_add(1, Ordering::Relaxed);
+        self.core.upkeep.lock().runs_failed += 1;
         let kind = shortage(error).unwrap_or(ErrorKind::Io);
         let mut state = self.core.flushing.state.lock();
         state.failed = Some((kind, error.to_string()));

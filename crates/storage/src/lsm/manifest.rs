@@ -51,7 +51,7 @@ pub(crate) struct ManifestContents {
 #[derive(Debug)]
 pub(crate) struct Manifest {
     pub(crate) contents: ManifestContents,
-    file: Arc<StoreFile>,
+    pub(crate) file: Arc<StoreFile>,
     states: PerVb<(u32, u32)>,
     text: Option<(u32, u32)>,
 }
@@ -144,11 +144,6 @@ impl Manifest {
             states,
             text,
         })
-    }
-
-    /// Whether its encryption is that of a new file.
-    pub(crate) fn is_current(&self, files: &dyn Files) -> bool {
-        sealed::is_current(files, &self.file)
     }
 
     /// Iterates over the vBuckets with a state.

@@ -74,11 +74,6 @@ pub(crate) fn open_any(
     Ok(StoreFile::of(file, cipher))
 }
 
-/// Whether the encryption of a file is that of a new one: with the first key, if there are keys.
-pub(crate) fn is_current(files: &dyn Files, file: &StoreFile) -> bool {
-    files.keyring().is_none() || file.cipher().is_some_and(Cipher::is_current)
-}
-
 /// A file of the store. Reads and writes handle the encrypted bytes of its units.
 #[derive(Debug)]
 pub(crate) struct StoreFile {
@@ -121,6 +116,11 @@ impl StoreFile {
     /// Returns the positions of an encrypted log's pieces; `None` for a plain file.
     pub(crate) fn pieces(&self) -> Option<&Pieces> {
         self.cipher.as_ref().map(|_| &self.pieces)
+    }
+
+    /// Whether its encryption is that of a new file: with the first key, if there are keys.
+    pub(crate) fn is_current(&self, files: &dyn Files) -> bool {
+        files.keyring().is_none() || self.cipher().is_some_and(Cipher::is_current)
     }
 
     /// Returns the bytes that sealing adds to a unit.

@@ -19,7 +19,7 @@ use super::open::{self, StoreContent};
 use super::options::DiskOptions;
 use super::tail::LastStop;
 use super::view::{self, DiskSnapshot};
-use super::writer::{BackgroundTotals, Core, Flushing, Writer};
+use super::writer::{Core, Flushing, Writer};
 use super::{commit, locate, summary};
 use crate::history::{HistoryKept, HistoryLimits};
 use crate::key_range::KeyRange;
@@ -90,7 +90,7 @@ impl DiskStore {
             current: RwLock::new(current),
             flushing,
             stopping: AtomicBool::new(false),
-            counters: BackgroundTotals::default(),
+            upkeep: Mutex::default(),
         });
         let compaction = CompactionWorker::new(Arc::clone(&core));
         let compaction = threads.start(Duty::Merge, Box::new(compaction))?;
@@ -335,12 +335,7 @@ impl KvStore for DiskStore {
     }
 
     fn upkeep(&self) -> Upkeep {
-        let counters = &self.core.counters;
-        Upkeep {
-            merges: counters.merges.load(Ordering::Relaxed),
-            merges_failed: counters.merges_failed.load(Ordering::Relaxed),
-            runs_failed: counters.runs_failed.load(Ordering::Relaxed),
-        }
+        *self.core.upkeep.lock()
     }
 
     fn close(&self) -> Result<(), StoreError> {

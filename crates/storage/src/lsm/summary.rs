@@ -45,7 +45,7 @@ fn try_write(files: &dyn Files, group: u64, text: &[u8]) -> io::Result<()> {
 /// `NotFound`; those of the system; `InvalidData` if it is damaged, or of a later state of the store.
 pub(crate) fn read(files: &dyn Files, group: u64) -> io::Result<Option<Vec<u8>>> {
     let file = sealed::open(files, FileKind::Events, 0)?;
-    if !sealed::is_current(files, &file) {
+    if !file.is_current(files) {
         return Ok(None);
     }
     let mut bytes = vec![0; usize::try_from(file.length()?).unwrap_or(usize::MAX)];

@@ -14,6 +14,7 @@ use super::log::{Log, LogGroup, LogPlace, LogRow, What};
 use super::options::DiskOptions;
 use super::state::State;
 use super::tail::{LastStop, TailFile};
+use crate::port::Upkeep;
 use crate::work::RunningWorker;
 use crate::{ErrorKind, StoreError};
 
@@ -51,15 +52,7 @@ pub(crate) struct Core {
     pub(crate) renewing: AtomicBool,
     pub(crate) flushing: Flushing,
     pub(crate) stopping: AtomicBool,
-    pub(crate) counters: BackgroundTotals,
-}
-
-/// Totals of the background work.
-#[derive(Debug, Default)]
-pub(crate) struct BackgroundTotals {
-    pub(crate) merges: AtomicU64,
-    pub(crate) merges_failed: AtomicU64,
-    pub(crate) runs_failed: AtomicU64,
+    pub(crate) upkeep: Mutex<Upkeep>,
 }
 
 /// The flush worker as seen by writers.
@@ -240,7 +233,7 @@ impl Core {
     fn ensure_space(&self, writer: &mut Writer, during: &'static str) -> Result<bool, StoreError> {
         let (bytes, bytes_max) = (writer.log.end, self.options.log_bytes);
         // A log with outdated encryption is not written any further.
-        let outdated = !writer.log.is_current(&*self.files);
+        let outdated = !writer.log.file.is_current(&*self.files);
         if bytes < bytes_max && !outdated {
             return Ok(false);
         }
@@ -274,7 +267,7 @@ impl Core {
         let Some(mut writer) = self.writer.try_lock() else {
             return Ok(());
         };
-        if writer.mode != WriterMode::Ready || writer.log.is_current(&*self.files) {
+        if writer.mode != WriterMode::Ready || writer.log.file.is_current(&*self.files) {
             return Ok(());
         }
         self.seal(&mut writer)

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use model::{Document, Kind, Meta, Seqno, VbId, VbRecord};
 use parking_lot::Mutex;
 
-use crate::history::{HistoryKept, HistoryLimits, Trim, merged};
+use crate::history::{HistoryKept, HistoryLimits, Trim};
 use crate::key_range::KeyRange;
+use crate::merged::merged;
 use crate::points::RestorePoints;
 use crate::port::{
     Change, CommitInfo, Compacted, DiskUsage, Documents, Keep, KvStore, LoadedVb, LookedAt,
@@ -318,11 +319,9 @@ impl Snapshot for MemSnapshot {
         let Some(contents) = &self.contents else {
             return Box::new(std::iter::empty());
         };
-        let rows = contents.rows.range(from..);
-        let rows = rows.map(|(seqno, row)| Ok((*seqno, row.clone())));
         let history = contents.history.range(from..);
-        let history = history.map(|(seqno, row)| Ok((*seqno, row.0.clone())));
-        Box::new(merged(rows, history).map(|row| row.map(|(_, document)| document)))
+        let history = history.map(|(_, (row, _))| Ok(row.clone()));
+        Box::new(merged(self.by_seqno(from), history))
     }
 
     /// Cost: a visit of every row from there on.

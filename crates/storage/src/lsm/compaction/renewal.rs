@@ -6,7 +6,6 @@ use std::io;
 use crate::lsm::current::Version;
 use crate::lsm::files::Files;
 use crate::lsm::flush::Switch;
-use crate::lsm::sealed::is_current;
 use crate::lsm::writer::Core;
 
 /// Next step of a renewal.
@@ -31,9 +30,9 @@ impl Core {
         let sealed = current.sealed.as_ref().map(|log| &log.file);
         let mut logs = [Some(&current.active.file), sealed].into_iter().flatten();
         let version = &current.version;
-        logs.any(|file| !is_current(files, file))
-            || !version.manifest.is_current(files)
-            || version.runs.iter().any(|run| !run.is_current(files))
+        logs.any(|file| !file.is_current(files))
+            || !version.manifest.file.is_current(files)
+            || version.runs.iter().any(|run| !run.file.is_current(files))
             || !stale_values(files, version).is_empty()
     }
 
@@ -46,10 +45,10 @@ impl Core {
         }
         let version = &current.version;
         let values = stale_values(files, version);
-        if !values.is_empty() || version.runs.iter().any(|run| !run.is_current(files)) {
+        if !values.is_empty() || version.runs.iter().any(|run| !run.file.is_current(files)) {
             return Ok(Renewal::Merge(values));
         }
-        let is_current = version.manifest.is_current(files);
+        let is_current = version.manifest.file.is_current(files);
         drop(current);
         if !is_current {
             self.switch(Switch::default(), |_| {})?;
@@ -60,6 +59,6 @@ impl Core {
 
 fn stale_values(files: &dyn Files, version: &Version) -> BTreeSet<u64> {
     let values = version.values.iter();
-    let stale = values.filter(|(_, value)| !is_current(files, &value.file));
+    let stale = values.filter(|(_, value)| !value.file.is_current(files));
     stale.map(|(number, _)| *number).collect()
 }

@@ -74,7 +74,7 @@ impl CompactionWorker {
             return Ok(false);
         };
         let made = merge(core, &version.runs, &plan)?;
-        core.counters.merges.fetch_add(1, Ordering::Relaxed);
+        core.upkeep.lock().merges += 1;
         if renews {
             // Damaged runs stay as they are.
             core.renewing.store(false, Ordering::Relaxed);
@@ -153,7 +153,7 @@ impl Worker for CompactionWorker {
             Err(error) => {
                 self.failures += 1;
                 let failures = self.failures;
-                core.counters.merges_failed.fetch_add(1, Ordering::Relaxed);
+                core.upkeep.lock().merges_failed += 1;
                 if failures.is_power_of_two() {
                     tracing::warn!(%error, failures, "a merge failed and was given up; trying again");
                 }

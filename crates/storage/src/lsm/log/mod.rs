@@ -19,7 +19,7 @@ use model::VbId;
 
 use super::bytes::{FileKind, HEADER_BYTES};
 use super::files::Files;
-use super::sealed::{self, StoreFile, is_current};
+use super::sealed::{self, StoreFile};
 use chunk::{CHUNK_HEADER_BYTES, ChunkHeader, ENTRY_BYTES, LAST};
 use piece::{LENGTH_BYTES, PIECE_BYTES};
 
@@ -104,11 +104,6 @@ impl Log {
     pub(crate) fn after(mut self, last_group: u64) -> Self {
         self.last_group = last_group;
         self
-    }
-
-    /// Whether its encryption is that of a new file.
-    pub(crate) fn is_current(&self, files: &dyn Files) -> bool {
-        is_current(files, &self.file)
     }
 
     /// Makes everything written durable.

@@ -13,7 +13,7 @@ use super::format::{block_about, block_crc};
 use crate::lsm::bytes::{CRC_BYTES, FileKind, HEADER_BYTES, Reader, damaged, named};
 use crate::lsm::files::Files;
 use crate::lsm::row::Row;
-use crate::lsm::sealed::{self, StoreFile, is_current};
+use crate::lsm::sealed::{self, StoreFile};
 
 /// Number of parts of the vBuckets: a large merge writes a run for each, and later ones take those of one part.
 pub(crate) const PARTS: u16 = 8;
@@ -26,7 +26,7 @@ pub(crate) fn part_of(vb: VbId) -> u16 {
 /// A run. Memory: some 1.14 bytes a row for the filters, and a quarter of a byte for the index.
 #[derive(Debug)]
 pub(crate) struct Run {
-    file: Arc<StoreFile>,
+    pub(crate) file: Arc<StoreFile>,
     pub(crate) number: u64,
     /// Bytes of the file.
     pub(crate) bytes: u64,
@@ -243,11 +243,6 @@ impl Run {
         self.damaged.store(true, Ordering::Relaxed);
         let reason = format!("the block at {from} ({}) is damaged", section.vb);
         named(&self.name(), damaged(reason))
-    }
-
-    /// Whether its encryption is that of a new file.
-    pub(crate) fn is_current(&self, files: &dyn Files) -> bool {
-        is_current(files, &self.file)
     }
 
     /// Reads the block of a name into `bytes`. Returns the row of the name, if there is one.

@@ -8,12 +8,12 @@ use model::{CollectionId, Document, Seqno, VbId, VbRecord};
 use super::rows::{NameRange, RowView};
 use super::seqnos::{BySeqno, Range};
 use crate::StoreError;
-use crate::history::merged;
 use crate::key_range::KeyRange;
 use crate::lsm::current::Current;
-use crate::lsm::fault::{read_error, read_error_of};
+use crate::lsm::fault::read_error_of;
 use crate::lsm::row::{DOCUMENT, HISTORY};
-use crate::port::{Documents, LookedAt, RowLooker, Snapshot};
+use crate::merged::merged;
+use crate::port::{DocumentResult, Documents, LookedAt, RowLooker, Snapshot};
 
 /// A consistent view of one vBucket.
 pub(crate) struct DiskSnapshot {
@@ -44,23 +44,17 @@ impl DiskSnapshot {
         range: Range,
         from: Seqno,
         during: &'static str,
-    ) -> Box<dyn Iterator<Item = Result<(Seqno, Document), StoreError>> + Send + '_> {
-        let Some(view) = self.rows() else {
-            return Box::new(std::iter::empty());
-        };
-        let vb = self.vb;
-        let rows = BySeqno::new(view, range, from);
-        Box::new(rows.map(move |row| {
-            let document = row.map_err(|error| read_error(error, during).of(vb))?;
-            Ok((document.seqno(), document))
-        }))
+    ) -> impl Iterator<Item = DocumentResult> + Send {
+        let rows = self.rows().into_iter();
+        let rows = rows.flat_map(move |view| BySeqno::new(view, range, from));
+        rows.map(move |row| row.map_err(read_error_of(self.vb, during)))
     }
 }
 
 /// Ends after the first error.
-fn until_error<T>(
-    mut rows: impl Iterator<Item = Result<T, StoreError>>,
-) -> impl Iterator<Item = Result<T, StoreError>> {
+fn until_error(
+    mut rows: impl Iterator<Item = DocumentResult>,
+) -> impl Iterator<Item = DocumentResult> {
     let mut failed = false;
     std::iter::from_fn(move || {
         let row = (!failed).then(|| rows.next()).flatten()?;
@@ -76,7 +70,7 @@ impl Snapshot for DiskSnapshot {
 
     fn by_seqno(&self, from: Seqno) -> Documents<'_> {
         let rows = self.documents(Range::Newest, from, "scanning");
-        Box::new(until_error(rows).map(|row| row.map(|(_, document)| document)))
+        Box::new(until_error(rows))
     }
 
     fn beside_documents_after(&self, events: Seqno) -> Result<Vec<Document>, StoreError> {
@@ -106,8 +100,7 @@ impl Snapshot for DiskSnapshot {
         let during = "scanning with history";
         let rows = self.documents(Range::Newest, from, during);
         let history = self.documents(Range::History, from, during);
-        let rows = merged(rows, history);
-        Box::new(until_error(rows).map(|row| row.map(|(_, document)| document)))
+        Box::new(until_error(merged(rows, history)))
     }
 
     fn look_from(
