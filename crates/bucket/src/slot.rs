@@ -1,12 +1,12 @@
 //! Slots of vBuckets, and their creation from the store's records.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use engine::{VBucket, VbConfig};
 use model::{FailoverEntry, Seqno, SnapshotRange, VbId, VbRecord, VbState, VbUuid};
 use parking_lot::Mutex;
-use storage::LoadedVb;
 
 use crate::subscribers::Subscribers;
 
@@ -61,7 +61,7 @@ pub(crate) struct SlotOptions<'a> {
 /// node in a cluster no vBucket is new and none is active.
 pub(crate) fn slots(
     options: &SlotOptions<'_>,
-    loaded: &[LoadedVb],
+    loaded: &BTreeMap<VbId, VbRecord>,
     uuids: &mut dyn FnMut() -> VbUuid,
 ) -> Vec<Slot> {
     let (vbuckets, clean) = (options.vbuckets, options.clean);
@@ -69,9 +69,9 @@ pub(crate) fn slots(
     for index in 0..vbuckets {
         let id = VbId(index);
         let config = Arc::clone(options.config);
-        let found = loaded.iter().find(|found| found.vb == id);
+        let found = loaded.get(&id);
         let vbucket = if let Some(found) = found {
-            let mut record = found.record.clone();
+            let mut record = found.clone();
             if options.member && record.state != VbState::Dead {
                 record.state = VbState::Replica;
                 record.topology.clear();
@@ -81,10 +81,8 @@ pub(crate) fn slots(
             let first = first_history(uuids());
             (!options.member).then(|| VBucket::new(id, VbState::Active, first, config))
         };
-        let begins_anew = found.is_some_and(|found| {
-            let snapshot = found.record.snapshot;
-            !clean || snapshot.start != snapshot.end
-        });
+        let begins_anew =
+            found.is_some_and(|found| !clean || found.snapshot.start != found.snapshot.end);
         slots.push(Slot {
             vbucket: Mutex::new(vbucket.map(Box::new)),
             begins_anew,

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use model::{CollectionId, VbId, collection_key};
+use model::{CollectionId, Seqno, VbId, collection_key};
 use storage::{KeyRange, KvStore, StoreError};
 
 use crate::Bucket;
@@ -31,7 +31,7 @@ impl<S: KvStore> Bucket<S> {
                 ..KeyRange::of_collection(collection)
             };
             let mut found = None;
-            snapshot.look(&range, &mut |row| {
+            snapshot.look(Seqno::ZERO, &range, &mut |row| {
                 let meta = row.meta;
                 let expired = meta.expiry != 0 && meta.expiry <= now_s;
                 if meta.kind.is_tombstone() || expired {

@@ -4,7 +4,7 @@
 //! merges. A part of it is used only if the store's vBucket is one to which it applies.
 
 use collections::{EventsSummary, SummaryWriter, SystemEvent, VbSummary};
-use model::VbId;
+use model::{Seqno, VbId};
 use parking_lot::Mutex;
 use storage::{KvStore, Snapshot, StoreError};
 
@@ -56,7 +56,7 @@ impl<S: KvStore> Bucket<S> {
         };
         let mut used = table.lock();
         if used.is_none() {
-            for row in snapshot.beside_documents()? {
+            for row in snapshot.beside_documents(Seqno::ZERO)? {
                 if SystemEvent::is_key(row.key()) {
                     self.learn_event(&row);
                 }

@@ -1,9 +1,11 @@
 //! The choice between the two stores, made in one place.
 
+use std::collections::BTreeMap;
+
 use model::{Document, Meta, Seqno, VbId, VbRecord};
 use storage::{
     CommitInfo, Compacted, DamagedRow, DiskStore, DiskUsage, HistoryKept, HistoryLimits, Keep,
-    KeyRange, KvStore, LoadedVb, MemStore, Snapshot, StoreError, Upkeep, VbBatch, Want,
+    KeyRange, KvStore, MemStore, Snapshot, StoreError, Upkeep, VbBatch, Want,
 };
 
 /// The store of a bucket's documents.
@@ -28,7 +30,7 @@ macro_rules! of_either {
 
 impl KvStore for Store {
     of_either! {
-        load() -> Result<Vec<LoadedVb>, StoreError>;
+        load() -> Result<BTreeMap<VbId, VbRecord>, StoreError>;
         commit(batches: &[VbBatch<'_>]) -> Result<CommitInfo, StoreError>;
         fetch(vb: VbId, wants: &[Want<'_>]) -> Result<Vec<Option<Document>>, StoreError>;
         may_have(vb: VbId, key: &[u8]) -> bool;

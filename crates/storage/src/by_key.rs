@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use model::{Document, Meta};
+use model::{Document, Meta, Seqno};
 
 use crate::StoreError;
 use crate::key_range::KeyRange;
@@ -61,7 +61,7 @@ impl KeyLook<'_> {
     /// Cost: a walk over the rows of the range, until the result is full.
     pub fn look(&self, snapshot: &dyn Snapshot) -> Result<KeyRows, StoreError> {
         let (mut found, mut bytes) = (KeyRows::default(), 0);
-        snapshot.look(self.range, &mut |row| {
+        snapshot.look(Seqno::ZERO, self.range, &mut |row| {
             let (meta, key) = (row.meta, row.key);
             if meta.kind.is_tombstone() || !(self.wants)(meta, key) {
                 return Ok(ControlFlow::Continue(()));

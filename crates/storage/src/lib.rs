@@ -43,6 +43,6 @@ pub use lsm::{
 pub use mem::MemStore;
 pub use port::{
     Change, Changes, CommitInfo, Compacted, DamagedRow, DiskUsage, Documents, Keep, KvStore,
-    LoadedVb, LookedAt, RowLooker, Snapshot, Upkeep, VbBatch, Want,
+    LookedAt, RowLooker, Snapshot, Upkeep, VbBatch, Want,
 };
 pub use work::{Duty, Next, RunningWorker, Threads, Worker};

@@ -1,5 +1,6 @@
 //! The port: calls of a bucket to the store of its history.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
@@ -20,13 +21,13 @@ use crate::key_range::KeyRange;
 /// All calls block and may be made from any thread at the same time. Commits, rollbacks and
 /// removals of one store run one after the other.
 pub trait KvStore: Send + Sync + 'static {
-    /// Returns every vBucket that has a record, ascending.
+    /// Returns the records of all vBuckets.
     ///
     /// # Errors
     /// `Corrupt` if a record cannot be read, `Io`, `Closed`.
     ///
     /// Cost: one point read per vBucket; no document is read.
-    fn load(&self) -> Result<Vec<LoadedVb>, StoreError>;
+    fn load(&self) -> Result<BTreeMap<VbId, VbRecord>, StoreError>;
 
     /// Makes all batches durable with one sync.
     ///
@@ -249,19 +250,12 @@ pub trait Snapshot: Send + Sync {
     /// `Io`, or `Corrupt` at a row that cannot be read.
     fn by_seqno(&self, from: Seqno) -> Documents<'_>;
 
-    /// Returns the rows that are no documents of clients, seqnos ascending: events of collections, prepares and aborts.
+    /// Returns the rows that are no documents of clients, seqnos ascending: prepares, aborts, and the events of
+    /// collections above seqno `events`. Files that have only other rows are not read.
     ///
     /// # Errors
     /// As [`Snapshot::by_seqno`].
-    fn beside_documents(&self) -> Result<Vec<Document>, StoreError> {
-        self.beside_documents_after(Seqno::ZERO)
-    }
-
-    /// As [`Snapshot::beside_documents`], without events up to seqno `events`: files that have only such rows are not read for them.
-    ///
-    /// # Errors
-    /// As [`Snapshot::by_seqno`].
-    fn beside_documents_after(&self, events: Seqno) -> Result<Vec<Document>, StoreError> {
+    fn beside_documents(&self, events: Seqno) -> Result<Vec<Document>, StoreError> {
         let rows = self.by_seqno(Seqno::ZERO);
         let wanted =
             |row: &Document| is_beside(row) && (row.kind().is_prepared() || row.seqno() > events);
@@ -279,21 +273,13 @@ pub trait Snapshot: Send + Sync {
     /// ascending. Ends after the first error.
     fn with_history(&self, from: Seqno) -> Documents<'_>;
 
-    /// Calls `f` with the newest rows of documents with keys in a range, ascending, until it
-    /// breaks. A document is made only if `f` asks for it. Rows [beside
-    /// documents](Snapshot::beside_documents) are skipped, and not read.
+    /// Calls `f` with the newest rows of documents with keys in a range and seqnos from `lowest` on, by key,
+    /// until it breaks. A document is made only if `f` asks for it. Rows [beside
+    /// documents](Snapshot::beside_documents) are skipped, and not read; files that have only lower seqnos are not read.
     ///
     /// # Errors
     /// As [`Snapshot::by_seqno`], and those of `f`.
-    fn look(&self, range: &KeyRange, f: &mut RowLooker<'_>) -> Result<(), StoreError> {
-        self.look_from(Seqno::ZERO, range, f)
-    }
-
-    /// As [`Snapshot::look`], without rows below seqno `lowest`: files that have only such rows are not read.
-    ///
-    /// # Errors
-    /// As [`Snapshot::look`].
-    fn look_from(
+    fn look(
         &self,
         lowest: Seqno,
         range: &KeyRange,
@@ -301,7 +287,7 @@ pub trait Snapshot: Send + Sync {
     ) -> Result<(), StoreError>;
 
     /// Returns an estimated seqno from which on there are about `rows` rows, or more if a
-    /// [look](Snapshot::look_from) from there would read many other rows for each of them. Cost: no
+    /// [look](Snapshot::look) from there would read many other rows for each of them. Cost: no
     /// read.
     fn newest(&self, rows: u64) -> Seqno;
 }
@@ -404,15 +390,6 @@ pub struct Want<'a> {
     pub key: &'a [u8],
     /// If set, only the document or prepare at this seqno.
     pub seqno: Option<Seqno>,
-}
-
-/// A vBucket in the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LoadedVb {
-    /// The vBucket.
-    pub vb: VbId,
-    /// Its record.
-    pub record: VbRecord,
 }
 
 /// Position of damage, as far as it is known.

@@ -128,7 +128,7 @@ impl Chosen {
         self.first = Some(first);
         while let Some(range) = self.ranges.last_mut() {
             let mut rest = None;
-            snapshot.look(range, &mut |row| {
+            snapshot.look(Seqno::ZERO, range, &mut |row| {
                 if row.meta.seqno <= self.after || row.meta.seqno > to {
                     return Ok(ControlFlow::Continue(()));
                 }
@@ -157,7 +157,7 @@ impl Chosen {
             let wanted = id == CollectionId::SYSTEM || self.rows.collections.contains(&id);
             wanted && row.seqno() > self.after
         };
-        let mut rows = snapshot.beside_documents()?;
+        let mut rows = snapshot.beside_documents(Seqno::ZERO)?;
         rows.retain(concerns);
         if self.by_key {
             return Ok(Some(rows));
@@ -165,7 +165,7 @@ impl Chosen {
         let bytes_max = SORTED_BYTES_MAX.min(self.booked.account.free());
         let mut bytes = 0;
         for range in self.ranges.drain(..) {
-            snapshot.look(&range, &mut |row| {
+            snapshot.look(Seqno::ZERO, &range, &mut |row| {
                 if bytes > bytes_max {
                     return Ok(ControlFlow::Break(()));
                 }

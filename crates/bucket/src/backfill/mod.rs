@@ -390,7 +390,7 @@ impl Job {
 /// Returns the seqno of the newest row that is neither a prepare nor an abort. It is mostly the
 /// last row, otherwise near the end, where pending and aborted prepares are.
 fn visible_end(snapshot: &dyn Snapshot) -> Result<Seqno, StoreError> {
-    let beside = snapshot.beside_documents()?;
+    let beside = snapshot.beside_documents(Seqno::ZERO)?;
     let is_last = |row: &Document| row.seqno() == snapshot.high_seqno();
     if !beside
         .iter()

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use model::Meta;
+use model::{Meta, Seqno};
 use storage::{KeyRange, Snapshot, StoreError};
 
 /// Maximum number of hashes kept for an exact count; larger samples are approximate.
@@ -52,7 +52,7 @@ pub(super) fn threshold(
     let exact = usize::try_from(sampling.samples).unwrap_or(usize::MAX);
     let exact = exact.min(EXACT_MAX);
     let (mut lowest, mut count) = (BTreeSet::new(), 0_u64);
-    snapshot.look(range, &mut |row| {
+    snapshot.look(Seqno::ZERO, range, &mut |row| {
         let (meta, key) = (row.meta, row.key);
         if meta.kind.is_tombstone() || !wants(meta, key) {
             return Ok(ControlFlow::Continue(()));

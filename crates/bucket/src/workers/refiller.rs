@@ -44,7 +44,7 @@ impl RowSizes {
     /// Those of reading some rows.
     fn newest_in(&mut self, bytes: u64, snapshot: &dyn Snapshot) -> Result<Seqno, StoreError> {
         if self.rows == 0 {
-            snapshot.look(&KeyRange::default(), &mut |row| {
+            snapshot.look(Seqno::ZERO, &KeyRange::default(), &mut |row| {
                 self.note(&row);
                 Ok(if self.rows < SAMPLE {
                     ControlFlow::Continue(())
@@ -116,7 +116,7 @@ impl<S: KvStore> Bucket<S> {
         let lowest = sizes.newest_in(part, &*snapshot)?;
         let now_s = self.clock.now().unix_s();
         let (mut rows, mut taken) = (0_u64, 0);
-        snapshot.look_from(lowest, &KeyRange::default(), &mut |row| {
+        snapshot.look(lowest, &KeyRange::default(), &mut |row| {
             let is_full = taken >= part || self.memory.pressing() >= self.memory.refill_mark();
             if is_full || self.is_stopping() {
                 return Ok(ControlFlow::Break(()));

@@ -182,7 +182,7 @@ impl<S: KvStore> Bucket<S> {
         let stored = load.summary.get_or_init(|| self.stored_summary());
         let summary = self.summary_of(vb, &*snapshot, stored)?;
         let summarized = summary.map_or(Seqno::ZERO, |summary| summary.at.seqno);
-        let mut rows = snapshot.beside_documents_after(summarized)?;
+        let mut rows = snapshot.beside_documents(summarized)?;
         if let Some(summary) = summary {
             self.with_vbucket(vb, |vbucket| vbucket.load_summary(summary));
             Counters::add(&self.warmup().summarized, 1);
@@ -211,7 +211,7 @@ impl<S: KvStore> Bucket<S> {
         let mut rows: Vec<Document> = Vec::with_capacity(ROWS_PER_HOLD);
         let mut bytes = 0;
         let workers = load.workers.load(Ordering::Relaxed) as u64;
-        snapshot.look(&KeyRange::default(), &mut |row| {
+        snapshot.look(Seqno::ZERO, &KeyRange::default(), &mut |row| {
             if self.is_stopping() {
                 return Ok(ControlFlow::Break(()));
             }

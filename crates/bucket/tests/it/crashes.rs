@@ -82,8 +82,8 @@ impl Story {
     fn check(&self, store: &impl KvStore, what: &str) {
         let loaded = store.load().unwrap();
         for (vb, happened) in self.0.iter().enumerate() {
-            let found = loaded.iter().find(|found| usize::from(found.vb.0) == vb);
-            let high = found.map_or(Seqno::ZERO, |found| found.record.high_seqno);
+            let found = loaded.get(&VbId(vb as u16));
+            let high = found.map_or(Seqno::ZERO, |found| found.high_seqno);
             assert!(
                 high >= happened.told,
                 "{what}: vb {vb} was told {}",
@@ -132,8 +132,8 @@ fn live<S: KvStore>(open: &dyn Fn() -> S, (fault, at, count): (Fault, usize, usi
     let bucket = warm(unclean, left, 100);
     let loaded = bucket.store().load().unwrap();
     for (vb, happened) in (0..).zip(&mut story.0) {
-        let found = loaded.iter().find(|found| found.vb == VbId(vb));
-        happened.told = found.map_or(Seqno::ZERO, |found| found.record.high_seqno);
+        let found = loaded.get(&VbId(vb));
+        happened.told = found.map_or(Seqno::ZERO, |found| found.high_seqno);
         happened.changes.truncate(happened.told.0 as usize);
     }
     for (vb, happened) in (0..).zip(&story.0) {

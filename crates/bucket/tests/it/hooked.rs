@@ -1,11 +1,12 @@
 //! A store with hooks: it forwards all calls, and tests and benchmarks observe or refuse some.
 
+use std::collections::BTreeMap;
 use std::ops::Deref;
 
 use model::{Document, Meta, Seqno, VbId, VbRecord};
 use storage::{
-    CommitInfo, Compacted, DiskUsage, HistoryKept, HistoryLimits, Keep, KvStore, LoadedVb,
-    Snapshot, StoreError, VbBatch, Want,
+    CommitInfo, Compacted, DiskUsage, HistoryKept, HistoryLimits, Keep, KvStore, Snapshot,
+    StoreError, VbBatch, Want,
 };
 
 pub(crate) type Answer<T> = Result<T, StoreError>;
@@ -73,7 +74,7 @@ impl<H: Hooks> Hooked<H> {
 }
 
 impl<H: Hooks> KvStore for Hooked<H> {
-    fn load(&self) -> Answer<Vec<LoadedVb>> {
+    fn load(&self) -> Answer<BTreeMap<VbId, VbRecord>> {
         self.0.inner().load()
     }
 

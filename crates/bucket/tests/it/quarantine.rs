@@ -61,8 +61,8 @@ fn damaged_vbucket_is_not_changed() {
     assert_eq!(rows.len(), 1);
     assert_eq!(rows[0].value(), b"value");
     let loaded = kept.load().unwrap();
-    assert_eq!(loaded[1].record.high_seqno, Seqno(1));
-    assert_eq!(loaded[1].record.state, VbState::Active);
+    assert_eq!(loaded[&VbId(1)].high_seqno, Seqno(1));
+    assert_eq!(loaded[&VbId(1)].state, VbState::Active);
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn only_an_unclean_stop_begins_a_new_history() {
 /// Changes the store as if a replica had stopped in the middle of a snapshot.
 fn cut(kept: &Kept, vb: u16, snapshot: SnapshotRange) {
     let loaded = kept.load().unwrap();
-    let mut record = loaded[usize::from(vb)].record.clone();
+    let mut record = loaded[&VbId(vb)].clone();
     record.snapshot = snapshot;
     let nothing: &[(model::Document, Seqno)] = &[];
     let batch = VbBatch {

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use model::{Document, Seqno, VbId};
+use model::{Document, Seqno, VbId, VbRecord};
 use parking_lot::Mutex;
 use storage::{
-    CommitInfo, ErrorKind, HistoryKept, HistoryLimits, Keep, KvStore, LoadedVb, MemStore, Snapshot,
+    CommitInfo, ErrorKind, HistoryKept, HistoryLimits, Keep, KvStore, MemStore, Snapshot,
     StoreError, VbBatch, Want,
 };
 
@@ -71,12 +71,12 @@ impl Disk {
 }
 
 impl KvStore for Disk {
-    fn load(&self) -> Result<Vec<LoadedVb>, StoreError> {
+    fn load(&self) -> Result<BTreeMap<VbId, VbRecord>, StoreError> {
         let mut loaded = self.inner.load()?;
         let terms = self.faults.terms.lock();
-        for found in &mut loaded {
-            if let Some(term) = terms.get(&found.vb) {
-                found.record.term = *term;
+        for (vb, record) in &mut loaded {
+            if let Some(term) = terms.get(vb) {
+                record.term = *term;
             }
         }
         Ok(loaded)

@@ -74,7 +74,7 @@ fn row() {
     assert_eq!(encoded(&plain, Written::Newest, None), expected);
     let place = ValuePlace {
         file: ValuePlace::of_log(5),
-        offset: 0x0100,
+        offset: 0x0100 - 65,
         length: 1,
         crc: 0x0102_0304,
     };

@@ -11,7 +11,7 @@ use super::flush::value_file_name;
 use super::log::{Entry, Existing, Groups, Log, LogRow, What, lacking_commits, lacks_groups};
 use super::manifest::{self, EncodedStates, Manifest, ManifestContents};
 use super::options::DiskOptions;
-use super::row::{self, HISTORY, Row, ValuePlace, value_file};
+use super::row::{HISTORY, Row, ValuePlace, value_file};
 use super::run::Run;
 use super::sealed;
 use super::state;
@@ -345,9 +345,7 @@ impl Replay {
             What::Row => {
                 let row = Row::of(entry.body)?;
                 self.has_history |= row.tag() == HISTORY;
-                let of = (row::hash(vb, row.name()), row::class(row.name()));
-                let row = LogRow::new((vb, row.seqno()), of, entry.place, row.is_gone());
-                part.index.stage(row);
+                part.index.stage(LogRow::new(vb, row).at(entry.place));
                 return Ok(());
             }
             What::Text => Note::Text(entry.place),

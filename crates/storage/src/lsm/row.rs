@@ -20,7 +20,7 @@ pub(crate) const PREPARED: u8 = 1;
 pub(crate) const HISTORY: u8 = 2;
 
 /// Bytes before the name.
-pub(crate) const HEAD_BYTES: usize = 42;
+const HEAD_BYTES: usize = 42;
 /// Bytes of the place of a value that is stored apart.
 const PLACE_BYTES: usize = 20;
 
@@ -140,23 +140,8 @@ pub(crate) enum Written {
     Version(u32),
 }
 
-/// Returns the bytes of a row up to its value, or to the place of one.
-fn head_bytes(document: &Document, written: Written) -> usize {
-    let name = document.key().len() + 1;
-    match written {
-        Written::Version(_) => HEAD_BYTES + 8 + name + 4,
-        Written::Newest if document.kind() == Kind::Abort => HEAD_BYTES + name + 8,
-        Written::Newest => HEAD_BYTES + name,
-    }
-}
-
-/// Returns the bytes of a document's row whose value is stored apart.
-pub(crate) fn bytes_apart(document: &Document, written: Written) -> usize {
-    head_bytes(document, written) + PLACE_BYTES
-}
-
-/// Appends the row of a document to `out`, with its value or its place. A commit becomes a plain
-/// mutation or deletion. The name begins [`HEAD_BYTES`] after the begin of the row.
+/// Appends the row of a document to `out`, with its value or its place, whose offset counts from
+/// the end of the row. A commit becomes a plain mutation or deletion.
 pub(crate) fn encode(
     document: &Document,
     written: Written,
@@ -176,8 +161,6 @@ pub(crate) fn encode(
             (tag_of(document), 0, extra)
         }
     };
-    let apart_bytes = apart.map_or(value.len(), |_| PLACE_BYTES);
-    out.reserve(head_bytes(document, written) + apart_bytes);
     let level = meta.level.map_or(0, |level| level as u8);
     let kind = meta.kind.plain() as u8 | level << LEVEL_SHIFT;
     let flags = if apart.is_some() { THERE } else { 0 };
@@ -191,6 +174,7 @@ pub(crate) fn encode(
     head[26..34].copy_from_slice(&meta.rev.to_be_bytes());
     head[34..38].copy_from_slice(&meta.flags.to_be_bytes());
     head[38..].copy_from_slice(&meta.expiry.to_be_bytes());
+    let from = out.len();
     out.extend_from_slice(&head);
     out.push(tag);
     match (written, apart) {
@@ -211,7 +195,10 @@ pub(crate) fn encode(
         }
     }
     match apart {
-        Some(place) => encode_place(place, out),
+        Some(mut place) => {
+            place.offset += (out.len() - from + PLACE_BYTES) as u64;
+            encode_place(place, out);
+        }
         None => out.extend_from_slice(value),
     }
 }

@@ -1,5 +1,6 @@
 //! The store as a bucket calls it.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -24,8 +25,7 @@ use super::{commit, locate, summary};
 use crate::history::{HistoryKept, HistoryLimits};
 use crate::key_range::KeyRange;
 use crate::port::{
-    CommitInfo, Compacted, DamagedRow, DiskUsage, Keep, KvStore, LoadedVb, Snapshot, Upkeep,
-    VbBatch, Want,
+    CommitInfo, Compacted, DamagedRow, DiskUsage, Keep, KvStore, Snapshot, Upkeep, VbBatch, Want,
 };
 use crate::work::{Duty, RunningWorker, Threads};
 use crate::{ErrorKind, StoreError};
@@ -154,17 +154,14 @@ impl Drop for DiskStore {
 }
 
 impl KvStore for DiskStore {
-    fn load(&self) -> Result<Vec<LoadedVb>, StoreError> {
+    fn load(&self) -> Result<BTreeMap<VbId, VbRecord>, StoreError> {
         let during = "loading";
         self.check_open(during)?;
         let current = self.core.current.read();
-        let mut loaded = Vec::new();
+        let mut loaded = BTreeMap::new();
         for vb in current.states.keys() {
             let stored = current.stored(vb).map_err(read_error_of(vb, during))?;
-            loaded.extend(stored.map(|stored| LoadedVb {
-                vb,
-                record: stored.record,
-            }));
+            loaded.extend(stored.map(|stored| (vb, stored.record)));
         }
         Ok(loaded)
     }

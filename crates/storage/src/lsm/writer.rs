@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use model::VbId;
+use model::{Seqno, VbId};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
 use super::current::{Current, LogPart, Note};
@@ -12,6 +12,7 @@ use super::fault::{shortage, write_error};
 use super::files::Files;
 use super::log::{Log, LogGroup, LogPlace, LogRow, What};
 use super::options::DiskOptions;
+use super::row::Row;
 use super::state::State;
 use super::tail::{LastStop, TailFile};
 use crate::port::Upkeep;
@@ -323,12 +324,28 @@ impl GroupWriter<'_> {
         put.map_err(|error| self.failed = Some(error)).ok()
     }
 
-    /// Adds a row to the index when the group is finished.
-    pub(crate) fn row(&mut self, row: LogRow) {
-        self.staged.push(row);
+    /// Adds a row that replaces the one at a seqno, followed by a value that is stored apart.
+    /// Returns the bytes.
+    pub(crate) fn put_row(
+        &mut self,
+        vb: VbId,
+        (value, supersedes): (&[u8], Seqno),
+        encode: impl FnOnce(&mut Vec<u8>, u64),
+    ) -> u64 {
+        let mut row = None;
+        let place = self.put(What::Row, vb, value, |out, at| {
+            let from = out.len();
+            encode(out, at);
+            row = Row::first_of(&out[from..]).map(|row| LogRow::new(vb, row));
+        });
+        let (Some(place), Some(row)) = (place, row) else {
+            return 0;
+        };
+        self.staged.push(row.at(place).after(supersedes));
         if self.staged.len() >= STAGED_MAX {
             self.stage();
         }
+        (place.length() + value.len()) as u64
     }
 
     /// Adds an entry that is no row.

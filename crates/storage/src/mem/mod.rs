@@ -11,8 +11,8 @@ use crate::key_range::KeyRange;
 use crate::merged::merged;
 use crate::points::RestorePoints;
 use crate::port::{
-    Change, CommitInfo, Compacted, DiskUsage, Documents, Keep, KvStore, LoadedVb, LookedAt,
-    RowLooker, Snapshot, VbBatch, Want, is_beside,
+    Change, CommitInfo, Compacted, DiskUsage, Documents, Keep, KvStore, LookedAt, RowLooker,
+    Snapshot, VbBatch, Want, is_beside,
 };
 use crate::{ErrorKind, StoreError};
 
@@ -115,13 +115,11 @@ impl MemStore {
 type MemResult<T> = Result<T, StoreError>;
 
 impl KvStore for MemStore {
-    fn load(&self) -> MemResult<Vec<LoadedVb>> {
+    fn load(&self) -> MemResult<BTreeMap<VbId, VbRecord>> {
         self.with_open("loading", |state| {
-            let loaded = state.vbuckets.iter().map(|(vb, contents)| LoadedVb {
-                vb: *vb,
-                record: contents.record.clone(),
-            });
-            loaded.collect()
+            let all = state.vbuckets.iter();
+            all.map(|(vb, contents)| (*vb, contents.record.clone()))
+                .collect()
         })
     }
 
@@ -325,7 +323,7 @@ impl Snapshot for MemSnapshot {
     }
 
     /// Cost: a visit of every row from there on.
-    fn look_from(&self, lowest: Seqno, range: &KeyRange, f: &mut RowLooker<'_>) -> MemResult<()> {
+    fn look(&self, lowest: Seqno, range: &KeyRange, f: &mut RowLooker<'_>) -> MemResult<()> {
         let contents = self.contents.iter();
         let rows = contents.flat_map(|contents| contents.rows.range(lowest..));
         let rows = rows.map(|(_, row)| row);

@@ -49,7 +49,7 @@ fn newest_rows_are_found(snapshot: &dyn Snapshot) {
             Ok(ControlFlow::Continue(()))
         };
         let range = KeyRange::default();
-        snapshot.look_from(lowest, &range, take).unwrap();
+        snapshot.look(lowest, &range, take).unwrap();
         assert!(found.is_sorted());
         let mut seqnos: Vec<Seqno> = found.iter().map(|(_, seqno)| *seqno).collect();
         seqnos.sort();
@@ -134,7 +134,7 @@ pub(super) fn events_are_beside_documents(store: &dyn KvStore) {
     assert_eq!(looked(b"", Bound::Excluded(b"\x01\x03other")), "a");
     assert_eq!(looked(b"\x01\0", Bound::Included(b"\x01\x03other")), "");
     assert_eq!(looked(b"\x08", Bound::Included(b"\x08b")), "b");
-    let beside = snapshot.beside_documents().unwrap();
+    let beside = snapshot.beside_documents(Seqno::ZERO).unwrap();
     assert!(beside.iter().map(Document::key).eq([keys[1], keys[2]]));
 }
 

@@ -40,7 +40,7 @@ fn goes_to_the_last_exact_state(store: &dyn KvStore) {
         back, expected,
         "at 4 the first version of d is gone, at 2 nothing is"
     );
-    assert_eq!(store.load().unwrap()[0].record, expected);
+    assert_eq!(store.load().unwrap()[&A], expected);
     expect_rows(store, A, &[a.clone(), b.clone()]);
     let other = document(3, "other", "1");
     put(store, A, &[(other.clone(), Seqno(0))]);
@@ -63,7 +63,7 @@ fn takes_the_purge_seqno_back(store: &dyn KvStore) {
         .unwrap();
     let back = store.rollback(A, Seqno(3)).unwrap();
     assert_eq!((back.high_seqno, back.purge_seqno), (Seqno(2), Seqno(2)));
-    assert_eq!(store.load().unwrap()[0].record.purge_seqno, Seqno(2));
+    assert_eq!(store.load().unwrap()[&A].purge_seqno, Seqno(2));
     assert_eq!(view(store, A).purge_seqno(), Seqno(2));
 }
 

@@ -85,8 +85,8 @@ fn store_reopens_after_clean_and_unclean_stops() {
     let (store, opened) = DiskStore::open(&path, options()).unwrap();
     assert!(!opened.fresh && !opened.clean, "it was dropped, not closed");
     for (vb, loaded) in VBS.iter().zip(store.load().unwrap()) {
-        assert_eq!(loaded.vb, *vb);
-        assert_eq!(loaded.record, crate::workload::record(world.vbs[vb].high));
+        assert_eq!(loaded.0, *vb);
+        assert_eq!(loaded.1, crate::workload::record(world.vbs[vb].high));
         assert!(read(&store, *vb).unwrap() == world.vbs[vb]);
     }
     let usage = store.disk_usage().unwrap();
@@ -226,7 +226,7 @@ fn unfinished_creation_is_repeated() {
     fs::write(dir.path().join("LOCK"), "").unwrap();
     let (store, opened) = DiskStore::open(dir.path(), options()).unwrap();
     assert!(opened.fresh);
-    assert_eq!(store.load().unwrap(), []);
+    assert!(store.load().unwrap().is_empty());
     drop(store);
     assert!(!dir.path().join("MANIFEST.new").exists());
     assert_eq!(check(dir.path()).damaged, []);

@@ -7,7 +7,7 @@ use model::{Seqno, VbId};
 
 use crate::lsm::log::chunk::What;
 use crate::lsm::log::place::LogPlace;
-use crate::lsm::row::Row;
+use crate::lsm::row::{self, Row};
 use crate::lsm::sealed::StoreFile;
 use crate::per_vb::PerVb;
 
@@ -32,21 +32,23 @@ pub(crate) struct LogRow {
 const SUPERSEDED: u8 = 0x80;
 
 impl LogRow {
-    pub(crate) fn new(
-        (vb, seqno): (VbId, Seqno),
-        (hash, class): (u64, u8),
-        place: LogPlace,
-        gone: bool,
-    ) -> Self {
+    /// Returns the entry of a row, whose place is not known yet.
+    pub(crate) fn new(vb: VbId, row: Row<'_>) -> Self {
         Self {
-            seqno,
-            place,
-            hash,
+            seqno: row.seqno(),
+            place: LogPlace::default(),
+            hash: row::hash(vb, row.name()),
             before: 0,
             vb,
-            gone,
-            marks: class,
+            gone: row.is_gone(),
+            marks: row::class(row.name()),
         }
+    }
+
+    /// Sets its place.
+    pub(crate) fn at(mut self, place: LogPlace) -> Self {
+        self.place = place;
+        self
     }
 
     /// Returns the number of its name's [class](crate::lsm::row::class).

@@ -157,22 +157,14 @@ pub(crate) struct ReadBack {
 /// Reads the whole store.
 pub(crate) fn read(store: &dyn KvStore) -> Result<ReadBack, Deviation> {
     let mut vbs = BTreeMap::new();
-    let mut last = None;
-    for loaded in store.load()? {
-        ensure(last < Some(loaded.vb), || {
-            "vBuckets do not ascend".to_owned()
-        })?;
-        last = Some(loaded.vb);
-        let view = read_vb(store, loaded.vb).and_then(|view| {
-            ensure(view.record == loaded.record, || {
-                format!(
-                    "{}: a snapshot has another record than it was loaded with",
-                    loaded.vb
-                )
+    for (vb, record) in store.load()? {
+        let view = read_vb(store, vb).and_then(|view| {
+            ensure(view.record == record, || {
+                format!("{vb}: a snapshot has another record than it was loaded with")
             })?;
             Ok(view)
         });
-        vbs.insert(loaded.vb, view);
+        vbs.insert(vb, view);
     }
     for vb in super::workload::VBS {
         if !vbs.contains_key(&vb) {

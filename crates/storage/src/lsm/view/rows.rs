@@ -171,7 +171,7 @@ impl RowView {
         Ok(())
     }
 
-    /// See `Snapshot::beside_documents_after`; events from seqno `events` on, or none.
+    /// See `Snapshot::beside_documents`; events from seqno `events` on, or none.
     pub(crate) fn beside_documents(
         &self,
         events: Option<Seqno>,

@@ -73,7 +73,7 @@ impl Snapshot for DiskSnapshot {
         Box::new(until_error(rows))
     }
 
-    fn beside_documents_after(&self, events: Seqno) -> Result<Vec<Document>, StoreError> {
+    fn beside_documents(&self, events: Seqno) -> Result<Vec<Document>, StoreError> {
         let lowest = (events < self.high_seqno()).then(|| events.next());
         let beside = self.rows().map(|view| view.beside_documents(lowest));
         beside.unwrap_or(Ok(Vec::new()))
@@ -103,7 +103,7 @@ impl Snapshot for DiskSnapshot {
         Box::new(until_error(merged(rows, history)))
     }
 
-    fn look_from(
+    fn look(
         &self,
         lowest: Seqno,
         range: &KeyRange,
