@@ -71,10 +71,9 @@ pub(crate) fn commit(core: &Core, batches: &[VbBatch<'_>]) -> Result<CommitInfo,
                 put_gone(&mut changes, vb, &row::name(tag, key), seqno);
             }
         });
-        state.high_seqno = batch.record.high_seqno;
         state.purge_seqno = state.purge_seqno.max(batch.record.purge_seqno);
-        if batch.record.snapshot.end == state.high_seqno {
-            state.points.add(state.high_seqno);
+        if batch.record.snapshot.end == batch.record.high_seqno {
+            state.points.add(batch.record.high_seqno);
         }
         info.bytes += put_state(&mut changes, vb, batch.record, state);
     }

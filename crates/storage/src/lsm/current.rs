@@ -218,8 +218,7 @@ impl Current {
     pub(crate) fn values(&self) -> Values {
         let file = |log: &LogPart| (ValuePlace::of_log(log.number), Arc::clone(&log.file));
         Values {
-            active: file(&self.active),
-            sealed: self.sealed.as_deref().map(file),
+            logs: [Some(file(&self.active)), self.sealed.as_deref().map(file)],
             version: Arc::clone(&self.version),
         }
     }
@@ -266,15 +265,14 @@ impl Current {
 /// The files of values that rows refer to.
 #[derive(Clone, Debug)]
 pub(crate) struct Values {
-    active: (u64, Arc<StoreFile>),
-    sealed: Option<(u64, Arc<StoreFile>)>,
+    /// The logs, the younger one first.
+    logs: [Option<(u64, Arc<StoreFile>)>; 2],
     pub(crate) version: Arc<Version>,
 }
 
 impl Values {
     fn file(&self, number: u64) -> io::Result<&Arc<StoreFile>> {
-        let logs = [Some(&self.active), self.sealed.as_ref()];
-        let mut logs = logs.into_iter().flatten();
+        let mut logs = self.logs.iter().flatten();
         if let Some((_, file)) = logs.find(|(known, _)| *known == number) {
             return Ok(file);
         }
@@ -285,25 +283,14 @@ impl Values {
 
     /// Iterates over the names of the logs.
     pub(crate) fn log_names(&self) -> impl Iterator<Item = String> {
-        let logs = [Some(&self.active), self.sealed.as_ref()];
-        let numbers = logs.into_iter().flatten().map(|(number, _)| number >> 1);
-        numbers.map(|number| FileKind::Log.name(number))
-    }
-
-    /// Reads a value.
-    ///
-    /// # Errors
-    /// Those of the system; `InvalidData` if it is not the written value.
-    pub(crate) fn read(&self, place: ValuePlace) -> io::Result<Vec<u8>> {
-        let mut value = vec![0; place.length as usize];
-        self.read_into(place, &mut value)?;
-        Ok(value)
+        let logs = self.logs.iter().flatten();
+        logs.map(|(number, _)| FileKind::Log.name(number >> 1))
     }
 
     /// Reads a value into `value`, which has its length.
     ///
     /// # Errors
-    /// Like [`Values::read`].
+    /// Those of the system; `InvalidData` if it is not the written value.
     pub(crate) fn read_into(&self, place: ValuePlace, value: &mut [u8]) -> io::Result<()> {
         let read = place.read_into(self.file(place.file)?, value);
         let (kind, number) = value_file(place.file);

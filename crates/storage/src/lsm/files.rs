@@ -83,6 +83,15 @@ pub(crate) trait RawFile: Debug + Send + Sync {
     fn sync(&self) -> io::Result<()>;
 }
 
+impl dyn RawFile {
+    /// Reads all of the file.
+    pub(crate) fn read_all(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; usize::try_from(self.length()?).unwrap_or(usize::MAX)];
+        self.read_at(&mut bytes, 0)?;
+        Ok(bytes)
+    }
+}
+
 /// A directory of the file system.
 #[derive(Debug)]
 pub(crate) struct Directory {

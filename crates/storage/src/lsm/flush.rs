@@ -213,7 +213,7 @@ impl Core {
         // Names of new files are durable before a manifest refers to them.
         self.files.sync_names()?;
         let keep = || files.iter_mut().for_each(Made::keep);
-        let manifest = Manifest::write(&*self.files, contents, &parts, keep)?;
+        let manifest = Manifest::write(&*self.files, &contents, &parts, keep)?;
         let version = Arc::new(Version {
             manifest,
             runs,

@@ -172,7 +172,6 @@ fn state() {
     let points = RestorePoints::from_seqnos(&[Seqno(8), Seqno(9)]).expect("ascending");
     let mut out = Vec::new();
     let state = State {
-        high_seqno: record.high_seqno,
         purge_seqno: record.purge_seqno,
         points,
         lineage,
@@ -340,7 +339,7 @@ fn manifest() {
         states: vec![(VbId(0x0102), known_state())],
         text: Some(b"{}".to_vec()),
     };
-    Manifest::write(&*files, contents, &parts, || {}).expect("a manifest");
+    Manifest::write(&*files, &contents, &parts, || {}).expect("a manifest");
     let numbers = [12, 10, 4, 4, 3, 2, 1, 1, 9, 300, 1, 5, 400].map(u64::to_be_bytes);
     let body = [
         &header(*b"MF", 0)[..],

@@ -25,7 +25,7 @@ pub(crate) fn locate(core: &Core, vb: VbId, after: Seqno) -> DamagedRow {
         let walked = cursor.and_then(|mut cursor| {
             while let Some(row) = cursor.row() {
                 if let Some(place) = row.place()
-                    && is_damage(&rows.values.read(place).map(drop))
+                    && is_damage(&rows.values.document(row).map(drop))
                 {
                     let lowest = found.seqno.unwrap_or(row.seqno());
                     found.seqno = Some(lowest.min(row.seqno()));

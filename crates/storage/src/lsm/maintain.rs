@@ -38,7 +38,6 @@ pub(crate) fn rollback(core: &Core, vb: VbId, to: Seqno) -> Result<VbRecord, Sto
     }
     let point = go_back(&mut state, to);
     rolled_back(&mut record, point);
-    state.high_seqno = point;
     state.purge_seqno = record.purge_seqno;
     let epoch = core.next_epoch.fetch_add(1, Ordering::Relaxed);
     core.current.read().forget_epochs(vb, &mut state.lineage);

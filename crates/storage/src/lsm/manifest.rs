@@ -68,27 +68,16 @@ impl Manifest {
     ///
     /// # Errors
     /// Those of the system. After a crash either one may exist: no file of either may be removed.
-    ///
-    /// Cost: two syncs.
     pub(crate) fn write(
         files: &dyn Files,
-        contents: ManifestContents,
+        contents: &ManifestContents,
         parts: &EncodedStates,
         written: impl FnOnce(),
     ) -> io::Result<Self> {
-        let (file, header) = sealed::create(files, DRAFT, (FileKind::Manifest, 0))?;
-        let (bytes, states, text) = encode(&file, &header, &contents, parts)?;
-        file.write_at(&bytes, 0)?;
-        file.sync()?;
-        written();
-        files.rename(DRAFT, NAME)?;
-        files.sync_names()?;
-        Ok(Self {
-            contents,
-            file,
-            states,
-            text,
-        })
+        let encode = |file: &StoreFile, header| encode(file, header, contents, parts);
+        let replaced = sealed::replace(files, (FileKind::Manifest, DRAFT), encode, written);
+        let (file, bytes) = replaced?;
+        Self::decoded(file, &bytes)
     }
 
     /// Reads the manifest.
@@ -107,36 +96,30 @@ impl Manifest {
     /// Those of the system; `InvalidData` if its parts cannot be separated.
     pub(crate) fn read_damaged(files: &dyn Files) -> io::Result<Self> {
         let file = sealed::open_any(files, FileKind::Manifest, 0)?;
-        let mut bytes = vec![0; usize::try_from(file.length()?).unwrap_or(usize::MAX)];
-        file.read_at(&mut bytes, 0)?;
-        bytes.truncate(bytes.len().saturating_sub(file.seal_bytes() + CRC_BYTES));
+        let bytes = file.read_all()?;
         Self::decoded(file, &bytes)
     }
 
     fn of(file: Arc<StoreFile>) -> io::Result<Self> {
-        let length = file.length()?;
-        let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
-        file.read_at(&mut bytes, 0)?;
-        let body = bytes
-            .len()
-            .checked_sub(CRC_BYTES)
-            .filter(|body| *body >= HEADER_BYTES)
-            .ok_or_else(|| damaged("it is cut"))?;
-        if bytes[body..] != crc32fast::hash(&bytes[..body]).to_be_bytes() {
+        let bytes = file.read_all()?;
+        let split = bytes.split_last_chunk::<CRC_BYTES>();
+        let split = split.filter(|(body, _)| body.len() >= HEADER_BYTES + file.seal_bytes());
+        let (body, crc) = split.ok_or_else(|| damaged("it is cut"))?;
+        if *crc != crc32fast::hash(body).to_be_bytes() {
             return Err(damaged("checksum mismatch"));
         }
-        bytes.truncate(body);
-        let body = body.saturating_sub(file.seal_bytes());
-        if file.cipher().is_some() {
-            let about = digest(&bytes[..body]);
-            file.unseal(&mut bytes, body, (body as u64, about.as_ref()))?;
+        let (body, seal) = body.split_at(body.len() - file.seal_bytes());
+        if !seal.is_empty() {
+            let about = digest(body);
+            file.unseal(&mut seal.to_vec(), 0, (body.len() as u64, about.as_ref()))?;
         }
         Self::decoded(file, &bytes)
     }
 
-    /// Returns the manifest in `file`, of which `bytes` lie before the seal and the checksum.
+    /// Returns the manifest in `file`, whose content is `bytes`.
     fn decoded(file: Arc<StoreFile>, bytes: &[u8]) -> io::Result<Self> {
-        let found = decode(bytes).ok_or_else(|| damaged("it makes no sense"))?;
+        let end = bytes.len().saturating_sub(file.seal_bytes() + CRC_BYTES);
+        let found = decode(&bytes[..end]).ok_or_else(|| damaged("it makes no sense"))?;
         let (contents, states, text) = found;
         Ok(Self {
             contents,
@@ -197,11 +180,11 @@ fn digest(bytes: &[u8]) -> Digest {
 
 fn encode(
     file: &StoreFile,
-    header: &[u8],
+    header: Vec<u8>,
     contents: &ManifestContents,
     parts: &EncodedStates,
-) -> io::Result<(Vec<u8>, PerVb<PartAt>, Option<PartAt>)> {
-    let mut out = header.to_vec();
+) -> io::Result<Vec<u8>> {
+    let mut out = header;
     let numbers = |out: &mut Vec<u8>, numbers: &[u64]| {
         for number in numbers {
             out.extend_from_slice(&number.to_be_bytes());
@@ -233,16 +216,16 @@ fn encode(
         file.seal(out, from, (from as u64, of))?;
         let crc = part_crc(of, &out[from..]);
         out.extend_from_slice(&crc.to_be_bytes());
-        io::Result::Ok((from as u32, length))
+        io::Result::Ok(())
     };
     out.push(u8::from(parts.text.is_some()));
-    let text = parts.text.as_ref();
-    let text = text.map(|text| part(&mut out, &[], text)).transpose()?;
+    if let Some(text) = &parts.text {
+        part(&mut out, &[], text)?;
+    }
     out.extend_from_slice(&(parts.states.len() as u32).to_be_bytes());
-    let mut states = PerVb::default();
     for (vb, bytes) in &parts.states {
         out.extend_from_slice(&vb.0.to_be_bytes());
-        states.insert(*vb, part(&mut out, &vb.0.to_be_bytes(), bytes)?);
+        part(&mut out, &vb.0.to_be_bytes(), bytes)?;
     }
     if file.cipher().is_some() {
         let (from, about) = (out.len(), digest(&out));
@@ -250,7 +233,7 @@ fn encode(
     }
     let crc = crc32fast::hash(&out);
     out.extend_from_slice(&crc.to_be_bytes());
-    Ok((out, states, text))
+    Ok(out)
 }
 
 fn decode(bytes: &[u8]) -> Option<Decoded> {

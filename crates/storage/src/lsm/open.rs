@@ -98,7 +98,7 @@ fn create(files: &dyn Files, options: &DiskOptions) -> io::Result<StoreContent> 
         first_log: 1,
         ..ManifestContents::default()
     };
-    let manifest = Manifest::write(files, contents, &EncodedStates::default(), || {})?;
+    let manifest = Manifest::write(files, &contents, &EncodedStates::default(), || {})?;
     Ok(StoreContent {
         current: Current {
             active: LogPart::empty(Arc::clone(&log.file), 1, 0),

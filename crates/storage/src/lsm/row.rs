@@ -53,20 +53,10 @@ impl ValuePlace {
         number << 1
     }
 
-    /// Reads the value from its file.
+    /// Reads the value from its file into `value`, which has its length.
     ///
     /// # Errors
     /// Those of the system; `InvalidData` if it is not the written value.
-    pub(crate) fn read(self, file: &StoreFile) -> io::Result<Vec<u8>> {
-        let mut value = vec![0; self.length as usize];
-        self.read_into(file, &mut value)?;
-        Ok(value)
-    }
-
-    /// Reads the value into `value`, which has its length.
-    ///
-    /// # Errors
-    /// Like [`ValuePlace::read`].
     pub(crate) fn read_into(self, file: &StoreFile, value: &mut [u8]) -> io::Result<()> {
         file.read_value(value, self.offset)?;
         if crc32fast::hash(value) == self.crc {

@@ -28,6 +28,33 @@ pub(crate) fn create(
     Ok((StoreFile::of(file, Some(cipher)), header))
 }
 
+/// Replaces a file of which there is one, durably, by what `encode` makes of its header. `written`
+/// is called when that is on disk, before it becomes valid.
+///
+/// # Errors
+/// Those of the system. After a crash either one may exist.
+///
+/// Cost: two syncs.
+pub(crate) fn replace(
+    files: &dyn Files,
+    (kind, draft): (FileKind, &str),
+    encode: impl FnOnce(&StoreFile, Vec<u8>) -> io::Result<Vec<u8>>,
+    written: impl FnOnce(),
+) -> io::Result<(Arc<StoreFile>, Vec<u8>)> {
+    let replace = || {
+        let (file, header) = create(files, draft, (kind, 0))?;
+        let bytes = encode(&file, header.to_vec())?;
+        file.write_at(&bytes, 0)?;
+        file.sync()?;
+        written();
+        files.rename(draft, &kind.name(0))?;
+        files.sync_names()?;
+        Ok((file, bytes))
+    };
+    // A draft takes no space where there may be none.
+    replace().or_else(|error| files.remove(draft).and(Err(error)))
+}
+
 /// Opens a file, and checks its header.
 ///
 /// # Errors

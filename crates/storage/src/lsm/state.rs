@@ -65,7 +65,6 @@ impl Lineage {
 /// The state of a vBucket without its record.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
-    pub(crate) high_seqno: Seqno,
     pub(crate) purge_seqno: Seqno,
     pub(crate) points: RestorePoints,
     pub(crate) lineage: Lineage,
@@ -202,7 +201,6 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<StoredState> {
         counts,
     };
     let state = State {
-        high_seqno,
         purge_seqno,
         points: RestorePoints::from_seqnos(&points)?,
         lineage: Lineage { epoch, before },
@@ -242,7 +240,6 @@ mod tests {
         let mut lineage = Lineage::new(3);
         lineage.roll_back(Seqno(2), 4);
         let state = State {
-            high_seqno: record.high_seqno,
             purge_seqno: record.purge_seqno,
             points: RestorePoints::from_seqnos(&[Seqno(2), Seqno(9)]).expect("ascending"),
             lineage,

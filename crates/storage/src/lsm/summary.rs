@@ -4,7 +4,7 @@ use std::io;
 
 use super::bytes::{CRC_BYTES, FileKind, HEADER_BYTES, damaged};
 use super::files::Files;
-use super::sealed;
+use super::sealed::{self, StoreFile};
 
 pub(crate) const NAME: &str = "EVENTS";
 pub(crate) const DRAFT: &str = "EVENTS.new";
@@ -14,29 +14,15 @@ const GROUP_BYTES: usize = 8;
 const TEXT_AT: usize = HEADER_BYTES + GROUP_BYTES;
 
 /// Replaces the summary; it is about the rows up to `group`.
-///
-/// Cost: two syncs.
 pub(crate) fn write(files: &dyn Files, group: u64, text: &[u8]) -> io::Result<()> {
-    let written = try_write(files, group, text);
-    if written.is_err() {
-        // It takes no space where there may be none.
-        files.remove(DRAFT)?;
-    }
-    written
-}
-
-fn try_write(files: &dyn Files, group: u64, text: &[u8]) -> io::Result<()> {
-    let (file, header) = sealed::create(files, DRAFT, (FileKind::Events, 0))?;
-    let mut bytes = Vec::with_capacity(TEXT_AT + text.len() + file.seal_bytes() + CRC_BYTES);
-    bytes.extend_from_slice(&header);
-    bytes.extend_from_slice(&group.to_be_bytes());
-    bytes.extend_from_slice(text);
-    file.seal(&mut bytes, TEXT_AT, (TEXT_AT as u64, &group.to_be_bytes()))?;
-    bytes.extend_from_slice(&crc32fast::hash(&bytes).to_be_bytes());
-    file.write_at(&bytes, 0)?;
-    file.sync()?;
-    files.rename(DRAFT, NAME)?;
-    files.sync_names()
+    let encode = |file: &StoreFile, mut bytes: Vec<u8>| {
+        bytes.extend_from_slice(&group.to_be_bytes());
+        bytes.extend_from_slice(text);
+        file.seal(&mut bytes, TEXT_AT, (TEXT_AT as u64, &group.to_be_bytes()))?;
+        bytes.extend_from_slice(&crc32fast::hash(&bytes).to_be_bytes());
+        Ok(bytes)
+    };
+    sealed::replace(files, (FileKind::Events, DRAFT), encode, || {}).map(drop)
 }
 
 /// Reads the summary of a store whose last group is `group`. `None` if it is not encrypted as a new file is.
@@ -48,8 +34,7 @@ pub(crate) fn read(files: &dyn Files, group: u64) -> io::Result<Option<Vec<u8>>>
     if !file.is_current(files) {
         return Ok(None);
     }
-    let mut bytes = vec![0; usize::try_from(file.length()?).unwrap_or(usize::MAX)];
-    file.read_at(&mut bytes, 0)?;
+    let mut bytes = file.read_all()?;
     let crc = bytes.split_off(bytes.len().saturating_sub(CRC_BYTES));
     if bytes.len() < TEXT_AT || crc != crc32fast::hash(&bytes).to_be_bytes() {
         return Err(damaged("checksum mismatch"));

@@ -90,8 +90,7 @@ impl TailFile {
 
     /// Whether all of its bytes are as written: slots that are undamaged, or were never used.
     pub(crate) fn is_whole(&self) -> io::Result<bool> {
-        let mut bytes = vec![0; usize::try_from(self.file.length()?).unwrap_or(usize::MAX)];
-        self.file.read_at(&mut bytes, 0)?;
+        let bytes = self.file.read_all()?;
         let (slots, rest) = bytes.as_chunks::<SLOT_BYTES>();
         let mut slots_whole = slots.iter().zip(0..).map(|(slot, number)| {
             let found = decode(slot).filter(|found| found.number % SLOTS == number);

@@ -50,6 +50,8 @@ impl<'f> ValueFiles<'f> {
         if place.offset.saturating_add(bytes) > file.length()? {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        place.read(file)
+        let mut value = vec![0; place.length as usize];
+        place.read_into(file, &mut value)?;
+        Ok(value)
     }
 }

@@ -192,31 +192,21 @@ impl Sizes {
 
     /// Returns whether enough of the rows is dead for a merge of one part while no commits arrive.
     fn has_dead_rows(&self, limits: MergeLimits) -> bool {
-        let bytes: u64 = self.runs[self.usable()].iter().map(|run| run.bytes).sum();
-        let values: u64 = self.values.values().map(|(bytes, _)| bytes).sum();
-        let dead = u128::from(bytes) * u128::from(self.dead_rows.min(self.rows))
-            / u128::from(self.rows.max(1));
-        let part = (bytes + values) / DEAD_ROWS_PART_QUIET;
-        dead >= u128::from(limits.dead_bytes_min) && dead > u128::from(part)
+        let bytes = self.run_bytes();
+        let dead = bytes - self.live_of(bytes);
+        let (values, _) = self.value_bytes();
+        dead >= limits.dead_bytes_min && dead > (bytes + values) / DEAD_ROWS_PART_QUIET
     }
 
     /// Returns whether too much of the store is dead, of which these files would be emptied.
     fn is_dead(&self, mostly_dead: &[u64], limits: MergeLimits, quiet: bool) -> bool {
-        let runs = &self.runs[self.usable()];
-        let run_bytes: u64 = runs.iter().map(|run| run.bytes).sum();
-        let value_bytes: u64 = self.values.values().map(|(bytes, _)| bytes).sum();
-        let live_values: u64 = self.values.values().map(|(_, live)| live).sum();
-        let dead_bytes = |rows: u64, of: u64| {
-            let share = u128::from(of) * u128::from(rows) / u128::from(self.rows.max(1));
-            u64::try_from(share).unwrap_or(u64::MAX)
-        };
-        let dead_rows = self.dead_rows.min(self.rows);
-        let dead = dead_bytes(dead_rows, run_bytes + live_values)
-            + (value_bytes - live_values.min(value_bytes));
+        let (values, referred) = self.value_bytes();
+        let all = self.run_bytes() + values;
+        let dead = all.saturating_sub(self.live_of(self.run_bytes() + referred));
         let part = if quiet { DEAD_PART_QUIET } else { DEAD_PART };
-        let all = run_bytes + value_bytes;
         let worth = dead >= limits.dead_bytes_min && dead > all / part;
         // Nothing would be freed if only values died, in a file that is not emptied.
+        let dead_rows = self.dead_rows.min(self.rows);
         let goes = dead_rows > self.rows / (2 * part) || !mostly_dead.is_empty();
         worth && goes
     }
@@ -228,14 +218,31 @@ impl Sizes {
         } else {
             LIVE_PERCENT
         };
-        let dead_part = self.rows.saturating_sub(self.dead_rows);
-        let lives =
-            |live: u64| u128::from(live) * u128::from(dead_part) / u128::from(self.rows.max(1));
         let files = self.values.iter();
-        let files = files.filter(|(_, (bytes, live))| {
-            lives(*live) * 100 < u128::from(*bytes) * u128::from(percent)
+        let files = files.filter(|(_, (bytes, referred))| {
+            u128::from(self.live_of(*referred)) * 100 < u128::from(*bytes) * u128::from(percent)
         });
         files.map(|(file, _)| *file).collect()
+    }
+
+    /// Returns the bytes of the mergeable runs.
+    fn run_bytes(&self) -> u64 {
+        self.runs[self.usable()].iter().map(|run| run.bytes).sum()
+    }
+
+    /// Returns the bytes of all values, and of those that rows refer to.
+    fn value_bytes(&self) -> (u64, u64) {
+        let values = self.values.values();
+        values.fold((0, 0), |sum, (bytes, referred)| {
+            (sum.0 + bytes, sum.1 + referred)
+        })
+    }
+
+    /// Returns the live part of some bytes, as if dead rows were spread evenly over them.
+    fn live_of(&self, bytes: u64) -> u64 {
+        let live = u128::from(self.rows.saturating_sub(self.dead_rows));
+        let part = (u128::from(bytes) * live).checked_div(u128::from(self.rows));
+        part.map_or(bytes, |part| part as u64)
     }
 
     /// Returns those of the files with the lowest shares of live bytes that one merge may empty, at least one.
@@ -247,12 +254,8 @@ impl Sizes {
         };
         let mut sorted = files.to_vec();
         sorted.sort_by_key(live_ppm);
-        let all: u64 = self.values.values().map(|(bytes, _)| bytes).sum();
-        let referred: u64 = self.values.values().map(|(_, live)| live).sum();
-        let live_rows = self.rows.saturating_sub(self.dead_rows);
-        let live = u128::from(referred) * u128::from(live_rows) / u128::from(self.rows.max(1));
-        let live = u64::try_from(live).unwrap_or(u64::MAX);
-        let spare = live.saturating_mul(2).saturating_sub(all);
+        let (all, referred) = self.value_bytes();
+        let spare = (2 * self.live_of(referred)).saturating_sub(all);
         let most = spare.clamp(all / MOVED_PART_LEAST, all / MOVED_PART);
         let mut moved = 0;
         let fits = sorted.into_iter().take_while(|file| {

@@ -240,11 +240,8 @@ impl LogIndex {
 
     /// Whether there is a row of this hash.
     pub(crate) fn has_hash(&self, vb: VbId, hash: u64) -> bool {
-        let found = self.by_name.find(hash, |number| {
-            let row = self.row(*number);
-            row.hash == hash && row.vb == vb
-        });
-        found.is_some()
+        let found = self.find_number(vb, hash, &mut |_| Ok(true));
+        found.is_ok_and(|found| found.is_some())
     }
 
     /// Returns the newest row of a name, after reading it from `file` into `bytes`.

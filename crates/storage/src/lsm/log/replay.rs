@@ -95,19 +95,27 @@ impl Existing {
             end: HEADER_BYTES as u64,
             last_group,
         };
-        while let Some((chunks, end)) = self.group(groups)? {
-            for (at, mut bytes) in chunks {
-                self.read_entries(&mut bytes, at, each)?;
-            }
-            groups = Groups {
-                end,
-                last_group: groups.last_group + 1,
-            };
-        }
+        while self.pass_group(&mut groups, each)? {}
         if self.is_damaged(groups)? {
             return Err(lacks_groups(self.number, groups));
         }
         Ok(groups)
+    }
+
+    /// Passes the entries of the next group to `each`, and advances behind it. Returns whether it is whole.
+    pub(super) fn pass_group(
+        &self,
+        groups: &mut Groups,
+        each: &mut dyn FnMut(Entry<'_>) -> io::Result<()>,
+    ) -> io::Result<bool> {
+        let Some((chunks, end)) = self.group(*groups)? else {
+            return Ok(false);
+        };
+        for (at, mut bytes) in chunks {
+            self.read_entries(&mut bytes, at, each)?;
+        }
+        (groups.end, groups.last_group) = (end, groups.last_group + 1);
+        Ok(true)
     }
 
     /// Returns the number of the first group; `None` if its first chunk is missing or incomplete.
@@ -154,53 +162,43 @@ impl Existing {
     ///
     /// Cost: reads the rest of the file, up to a MiB of zeros.
     fn is_damaged(&self, groups: Groups) -> io::Result<bool> {
-        let missing = groups.last_group + 1;
-        let mut zeros = 0;
-        let found = self.find_in_windows(groups.end, |window, at| {
-            if window.iter().all(|byte| *byte == 0) {
-                zeros += window.len();
-                return Ok((zeros >= SEARCH_ZEROS_MAX).then_some(false));
-            }
-            zeros = 0;
-            let has_later = self.has_later(window, at, missing)?;
-            Ok(has_later.then_some(true))
+        let found = self.find_header(groups, SEARCH_ZEROS_MAX, |at, header| {
+            let is_later = header.group > groups.last_group + 1 && self.chunk(at)?.is_some();
+            Ok(is_later.then_some(()))
         })?;
-        Ok(found.unwrap_or(false))
+        Ok(found.is_some())
     }
 
-    /// Passes the windows of the file from an offset on to `find`, with their offsets, until it finds something.
-    pub(super) fn find_in_windows<T>(
+    /// Passes what may be headers of later groups' chunks to `find`, with their offsets, until it finds something.
+    /// So many zeros end the search.
+    pub(super) fn find_header<T>(
         &self,
-        from: u64,
-        mut find: impl FnMut(&[u8], u64) -> io::Result<Option<T>>,
+        groups: Groups,
+        zeros_max: usize,
+        mut find: impl FnMut(u64, ChunkHeader) -> io::Result<Option<T>>,
     ) -> io::Result<Option<T>> {
-        let mut at = from;
+        let (mut at, mut zeros) = (groups.end, 0);
         let mut buffer = vec![0; SEARCH_BYTES + SEARCH_OVERLAP];
-        while at < self.length {
+        while at < self.length && zeros < zeros_max {
             let left = usize::try_from(self.length - at).unwrap_or(usize::MAX);
             let window = &mut buffer[..left.min(SEARCH_BYTES + SEARCH_OVERLAP)];
             self.file.read_at(window, at)?;
-            let found = find(window, at)?;
-            if found.is_some() {
-                return Ok(found);
+            zeros += window.len();
+            if window.iter().any(|byte| *byte != 0) {
+                zeros = 0;
+                for (head, at) in window.array_windows::<CHUNK_HEADER_BYTES>().zip(at..) {
+                    let header = ChunkHeader::read(head);
+                    if header.log == self.number
+                        && header.group > groups.last_group
+                        && let Some(found) = find(at, header)?
+                    {
+                        return Ok(Some(found));
+                    }
+                }
             }
             at += SEARCH_BYTES as u64;
         }
         Ok(None)
-    }
-
-    /// Whether a whole chunk of a group after `missing` begins within `window`, which is at offset `at`.
-    fn has_later(&self, window: &[u8], at: u64, missing: u64) -> io::Result<bool> {
-        let ours = self.number.to_be_bytes();
-        for (offset, head) in window.windows(CHUNK_HEADER_BYTES).enumerate() {
-            if head[8..16] == ours
-                && let Some((header, _)) = self.chunk(at + offset as u64)?
-                && header.group > missing
-            {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 
     /// Returns the chunk at `at`, with its header; `None` if it is missing or incomplete.

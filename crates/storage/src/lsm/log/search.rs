@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::chunk::{CHUNK_HEADER_BYTES, ChunkHeader, Entry};
+use super::chunk::Entry;
 use super::replay::{Existing, Groups};
 use crate::lsm::bytes::{FileKind, HEADER_BYTES};
 use crate::lsm::files::Files;
@@ -47,56 +47,36 @@ impl Existing {
         };
         let (mut any, mut missing) = (false, Vec::new());
         loop {
-            let mut found = self.group(groups)?;
-            if found.is_none() {
-                let Some(next) = self.next_whole(groups)? else {
-                    break;
-                };
-                let is_known = any || last.is_some();
-                if is_known || next.end > groups.end {
-                    let between = next.last_group - groups.last_group;
-                    missing.push(Missing {
-                        from: groups.end,
-                        to: next.end,
-                        groups: if is_known { between } else { 1 },
-                    });
-                }
-                groups = next;
-                found = self.group(groups)?;
+            if self.pass_group(&mut groups, each)? {
+                any = true;
+                continue;
             }
-            let Some((chunks, end)) = found else { break };
-            any = true;
-            for (at, mut bytes) in chunks {
-                self.read_entries(&mut bytes, at, each)?;
-            }
-            groups = Groups {
-                end,
-                last_group: groups.last_group + 1,
+            let Some(next) = self.next_whole(groups)? else {
+                break;
             };
+            let is_known = any || last.is_some();
+            if is_known || next.end > groups.end {
+                let between = next.last_group - groups.last_group;
+                missing.push(Missing {
+                    from: groups.end,
+                    to: next.end,
+                    groups: if is_known { between } else { 1 },
+                });
+            }
+            groups = next;
         }
         Ok(Searched { groups, missing })
     }
 
     /// Returns the position of the next whole group with a higher number.
     fn next_whole(&self, groups: Groups) -> io::Result<Option<Groups>> {
-        self.find_in_windows(groups.end, |window, at| {
-            if window.iter().all(|byte| *byte == 0) {
-                return Ok(None);
-            }
-            for (offset, head) in window.array_windows::<CHUNK_HEADER_BYTES>().enumerate() {
-                let header = ChunkHeader::read(head);
-                let may_be = header.log == self.number
-                    && header.chunk == 0
-                    && header.group > groups.last_group;
-                let next = Groups {
-                    end: at + offset as u64,
-                    last_group: header.group.wrapping_sub(1),
-                };
-                if may_be && self.group(next)?.is_some() {
-                    return Ok(Some(next));
-                }
-            }
-            Ok(None)
+        self.find_header(groups, usize::MAX, |at, header| {
+            let next = Groups {
+                end: at,
+                last_group: header.group - 1,
+            };
+            let is_next = header.chunk == 0 && self.group(next)?.is_some();
+            Ok(is_next.then_some(next))
         })
     }
 }
