@@ -14,11 +14,9 @@ impl Session {
     /// Computes the peer's privileges again if the grants of any user have changed.
     pub(crate) fn refresh_access(&mut self) {
         let revision = self.node.identity.revision();
-        if self.access.is_of(revision, self.bucket.as_deref()) {
-            return;
+        if !self.access.is_of(revision, self.bucket.as_deref()) {
+            self.work_out_access();
         }
-        self.work_out_access();
-        self.end_lost_streams();
     }
 
     /// Drops privileges for the lifetime of the connection, or until its next login.
@@ -67,7 +65,7 @@ impl Session {
         }
     }
 
-    /// Computes the peer's privileges in the selected bucket.
+    /// Computes the peer's privileges in the selected bucket, and ends the change streams that they forbid.
     pub(crate) fn work_out_access(&mut self) {
         // Read the revision first: a change during the computation leads to another one.
         let revision = self.node.identity.revision();
@@ -85,6 +83,7 @@ impl Session {
             None => SessionAccess::without_user(self.port == Port::Memcached),
         };
         self.access = access.at(revision, self.access.dropped());
+        self.end_lost_streams();
     }
 
     /// Checks whether the peer may send this command at all.

@@ -601,6 +601,31 @@ fn a_stream_ends_once_its_privilege_is_lost() {
 }
 
 #[test]
+fn a_stream_ends_at_a_login_that_may_not_have_it() {
+    let (node, _admin) = prepared();
+    grant(&node, &[(PLACES[0], PrivilegeSet::of(&[Read]))]);
+    for (password, status) in [("pw", Status::SUCCESS), ("wrong", Status::AUTH_ERROR)] {
+        let mut client = Client::ready(node.ports().kv);
+        let open = Request::new(Opcode::DCP_OPEN).key(password);
+        client.call(&open.extras(&1_u64.to_be_bytes())).ok();
+        let noops = Request::new(Opcode::DCP_CONTROL).key("enable_noop");
+        client.call(&noops.value("true")).ok();
+        let mut from_nothing = [0; 48];
+        from_nothing[16..24].fill(0xff);
+        let stream = Request::new(Opcode::DCP_STREAM_REQ).extras(&from_nothing);
+        client.call(&stream).ok();
+        client.pipeline(&[plain("u", password)]);
+        let mut next_of = |opcode: Opcode| {
+            std::iter::from_fn(|| client.next()).find(|frame| frame.opcode == opcode)
+        };
+        assert_eq!(next_of(Opcode::SASL_AUTH).unwrap().status, status);
+        let end = next_of(Opcode::DCP_STREAM_END).unwrap();
+        assert_eq!(end.extras, 8_u32.to_be_bytes(), "lost privileges");
+    }
+    node.shutdown().unwrap();
+}
+
+#[test]
 fn a_range_scan_is_refused_once_its_privilege_is_lost() {
     let place = tempfile::tempdir().unwrap();
     let on_disk = BucketConfig {
