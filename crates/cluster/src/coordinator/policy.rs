@@ -11,7 +11,7 @@ use crate::map::{NodeId, Row, Vb};
 pub enum FailoverBlock {
     /// This controller began to watch recently, and has not heard the node since: it may start later.
     Settling,
-    /// Most nodes are missing: more likely this node is cut off.
+    /// Most nodes, without those that have no copies, are missing: more likely this node is cut off.
     MostGone,
     /// Most of its peers hear it.
     Heard,
@@ -42,9 +42,9 @@ impl Situation<'_> {
         let alive = view.alive.get(&node);
         let dead_disk = alive.is_some_and(|alive| alive.value.health.disk_dead);
         let gone = alive.is_none() && !self.returning.contains(&node);
-        let has_copies = || view.rows().any(|(_, _, row)| row.has_copy(node));
         let condemned = dead_disk || self.stuck.contains(&node);
-        if entry.value.state == NodeState::Failed || !(gone || condemned) || !has_copies() {
+        let is_at_fault = gone || condemned;
+        if entry.value.state == NodeState::Failed || !is_at_fault || !self.has_copies(node) {
             return None;
         }
         Some(self.allow(node, condemned))
@@ -58,8 +58,11 @@ impl Situation<'_> {
             return Err(FailoverBlock::Settling);
         }
         let counted = view.nodes.iter().filter(|(_, n)| !n.value.failed_over);
-        let gone = counted.clone().filter(|(n, _)| !view.alive.contains_key(n));
-        if gone.count() * 2 > counted.count() {
+        let (present, gone): (Vec<_>, Vec<_>) =
+            counted.partition(|(n, _)| view.alive.contains_key(n));
+        // A node that left before it had copies is no sign that this node is cut off.
+        let gone = gone.iter().filter(|(n, _)| self.has_copies(**n));
+        if gone.count() > present.len() {
             return Err(FailoverBlock::MostGone);
         }
         let peers = view.alive.iter().filter(|(peer, _)| **peer != node);
@@ -91,6 +94,11 @@ impl Situation<'_> {
         } else {
             Err(FailoverBlock::WouldLose)
         }
+    }
+
+    fn has_copies(&self, node: NodeId) -> bool {
+        let mut rows = self.facts.view.rows();
+        rows.any(|(_, _, row)| row.has_copy(node))
     }
 
     /// Whether `node` has active copies that others may replace: then its mark counts in the quota. The mark

@@ -426,6 +426,32 @@ fn failed_over_nodes_do_not_count_as_gone() {
 }
 
 #[test]
+fn gone_nodes_without_copies_do_not_count_as_gone() {
+    let (mut store, mut coordinator, gone) = gone([2, 1, 3]);
+    for id in 4..=9 {
+        put(&mut store, Key::Node(NodeId(id)), &Node::default());
+    }
+    settle(&mut store, &mut coordinator);
+    assert_eq!(coordinator.progress().held, [(gone, FailoverBlock::Quota)]);
+}
+
+#[test]
+fn rebalance_makes_only_new_nodes_that_run_members() {
+    let (mut store, mut coordinator) = store();
+    let ids = [NodeId(2), NodeId(3)];
+    for id in ids {
+        put(&mut store, Key::Node(id), &Node::default());
+    }
+    put(&mut store, Key::Spec(BucketId(1)), &spec(1));
+    put(&mut store, Key::Alive(ids[0]), &Alive::default());
+    coordinator.order(Order::Rebalance);
+    settle(&mut store, &mut coordinator);
+    let seen = view(&mut store);
+    let states = ids.map(|id| seen.nodes[&id].value.state);
+    assert_eq!(states, [NodeState::Active, NodeState::New]);
+}
+
+#[test]
 fn f17_large_maps_are_written_in_several_transactions() {
     let (mut store, mut coordinator) = store();
     for bucket in 1..=3 {
