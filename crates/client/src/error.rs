@@ -17,7 +17,7 @@ pub enum ClientError {
         source: io::Error,
     },
     /// The connection broke, or the server did not answer in time; a new one may help.
-    #[error("connection lost during {during}: {source}")]
+    #[error("connection lost during {during}: {}", reason_of(source))]
     Lost {
         /// The request, or another activity of the connection.
         during: &'static str,
@@ -55,6 +55,14 @@ pub enum ClientError {
     Mechanisms(String),
 }
 
+/// Returns the error as text. A socket reports the end of its time limit as an operation that would block.
+fn reason_of(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => "no answer in time".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
 fn refusal(status: Status, during: &str, about: &str, context: Option<&str>) -> String {
     let context = context.map(|text| format!(" ({text})")).unwrap_or_default();
     let gap = if about.is_empty() { "" } else { " " };
@@ -83,6 +91,17 @@ impl ClientError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_end_of_a_time_limit_is_told_in_words() {
+        let source = io::Error::from(io::ErrorKind::WouldBlock);
+        let during = "HELLO";
+        let lost = ClientError::Lost { during, source };
+        assert_eq!(
+            lost.to_string(),
+            "connection lost during HELLO: no answer in time"
+        );
+    }
 
     #[test]
     fn a_refusal_names_command_status_and_context() {

@@ -1,6 +1,6 @@
 //! The address that a node advertises to clients and other nodes.
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
 use crate::peer::is_host;
@@ -48,6 +48,9 @@ impl FromStr for Advertised {
         };
         if !is_host(host) {
             return Err(allowed);
+        }
+        if host.parse().is_ok_and(|host: IpAddr| host.is_unspecified()) {
+            return Err("must name an address at which others can reach the node");
         }
         let mut read = Self {
             host: host.to_owned(),
@@ -120,6 +123,8 @@ mod tests {
             "[::1]7",
             "a b",
             "[]:1",
+            "0.0.0.0:11210",
+            "[::]",
         ] {
             assert!(text.parse::<Advertised>().is_err(), "{text}");
         }

@@ -25,7 +25,7 @@ pub(super) fn cluster(settings: &Settings) -> Result<Option<ClusterConfig>, Conf
     let name = parse(
         settings,
         "node-name",
-        "must be letters, digits, . _ or -",
+        "must be 1 to 64 letters, digits, . _ or -",
         |name| etcd::check_name(name).ok().map(|()| name.to_owned()),
     )?;
     let Some(given) = settings.get("cluster") else {
