@@ -34,7 +34,10 @@ pub(crate) fn commit(core: &Core, batches: &[VbBatch<'_>]) -> Result<CommitInfo,
     let mut dead = 0;
     for batch in batches {
         let vb = batch.vb;
-        let mut state = changes.state(vb).unwrap_or_else(|| core.new_state());
+        let mut state = changes.state(vb).unwrap_or_else(|| State {
+            lineage: Lineage::new(core.next_epoch.fetch_add(1, Ordering::Relaxed)),
+            ..State::default()
+        });
         batch.changes.for_each(&mut |change| match change {
             Change::Put {
                 document,
@@ -80,16 +83,6 @@ pub(crate) fn commit(core: &Core, batches: &[VbBatch<'_>]) -> Result<CommitInfo,
     changes.finish()?;
     core.dead_rows.fetch_add(dead, Ordering::Relaxed);
     Ok(info)
-}
-
-impl Core {
-    /// Returns the state of a new vBucket.
-    fn new_state(&self) -> State {
-        State {
-            lineage: Lineage::new(self.next_epoch.fetch_add(1, Ordering::Relaxed)),
-            ..State::default()
-        }
-    }
 }
 
 /// Adds a document, which replaces the row at a seqno. Returns its bytes.

@@ -183,7 +183,7 @@ impl WalkBytes {
 
 impl Current {
     /// Iterates over the logs, the younger one first.
-    fn logs(&self) -> impl Iterator<Item = &LogPart> {
+    pub(crate) fn logs(&self) -> impl Iterator<Item = &LogPart> {
         [Some(&self.active), self.sealed.as_deref()]
             .into_iter()
             .flatten()

@@ -17,9 +17,7 @@ pub(crate) fn locate(core: &Core, vb: VbId, after: Seqno) -> DamagedRow {
     let Ok(snapshot) = DiskSnapshot::open(&core.current.read(), vb) else {
         return found;
     };
-    let Some(rows) = snapshot.rows() else {
-        return found;
-    };
+    let rows = &snapshot.rows;
     for (run, section, _) in rows.sections() {
         let cursor = Cursor::new(Arc::clone(run), *section, &[]);
         let walked = cursor.and_then(|mut cursor| {

@@ -141,29 +141,26 @@ impl Drops<'_> {
     }
 }
 
-/// Returns a view of a vBucket for dropping rows; `None` if it has no record.
+/// Returns a view of a vBucket for dropping rows.
 fn thinned<'c>(
     core: &'c Core,
     vb: VbId,
     during: &'static str,
-) -> Result<Option<(DiskSnapshot, Drops<'c>)>, StoreError> {
+) -> Result<(DiskSnapshot, Drops<'c>), StoreError> {
     core.writer.lock().check(during)?;
-    let current = core.current.read();
-    let Some(epoch) = current.states.get(vb).map(|state| state.lineage.epoch) else {
-        return Ok(None);
-    };
-    let snapshot = DiskSnapshot::open(&current, vb).map_err(read_error_of(vb, during))?;
+    let snapshot = DiskSnapshot::open(&core.current.read(), vb);
+    let snapshot = snapshot.map_err(read_error_of(vb, during))?;
     let drops = Drops {
         core,
         vb,
-        epoch,
+        epoch: snapshot.rows.lineage.epoch,
         rows: Vec::new(),
         purge_seqno: None,
         dropped: 0,
         over: false,
         during,
     };
-    Ok(Some((snapshot, drops)))
+    Ok((snapshot, drops))
 }
 
 /// See `KvStore::compact` and `KvStore::erase`: visits rows with keys in the ranges, which ascend.
@@ -174,9 +171,7 @@ pub(crate) fn compact(
     keep: &mut dyn FnMut(&Meta, &[u8]) -> Keep,
 ) -> Result<Compacted, StoreError> {
     let during = "compacting";
-    let Some((snapshot, mut drops)) = thinned(core, vb, during)? else {
-        return Ok(Compacted::default());
-    };
+    let (snapshot, mut drops) = thinned(core, vb, during)?;
     let mut done = Compacted {
         purge_seqno: snapshot.purge_seqno(),
         ..Compacted::default()
@@ -184,12 +179,11 @@ pub(crate) fn compact(
     let high_seqno = snapshot.high_seqno();
     let io = read_error_of(vb, during);
     for tag in [DOCUMENT, PREPARED] {
-        let Some(rows) = snapshot.rows() else { break };
         let names: Vec<_> = ranges
             .iter()
             .map(|keys| NameRange::of_keys(tag, keys))
             .collect();
-        each(rows, &names, during, &mut |row| {
+        each(&snapshot.rows, &names, during, &mut |row| {
             let meta = row.meta().map_err(&io)?;
             let verdict = if meta.seqno == high_seqno {
                 Keep::Keep
@@ -243,12 +237,8 @@ pub(crate) fn trim_history(
     dead: &mut dyn FnMut(&Meta, &[u8]) -> bool,
 ) -> Result<HistoryKept, StoreError> {
     let during = "trimming the history";
-    let Some((snapshot, mut drops)) = thinned(core, vb, during)? else {
-        return Ok(HistoryKept::default());
-    };
-    let Some(rows) = snapshot.rows() else {
-        return Ok(HistoryKept::default());
-    };
+    let (snapshot, mut drops) = thinned(core, vb, during)?;
+    let rows = &snapshot.rows;
     let bytes_of =
         |row: Row<'_>| row.bytes.len() as u64 + row.place().map_or(0, |at| u64::from(at.length));
     let mut bytes = 0;

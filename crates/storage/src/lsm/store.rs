@@ -116,13 +116,9 @@ impl DiskStore {
     /// vBuckets, and the workers at work.
     pub fn memory_bytes(&self) -> u64 {
         let current = self.core.current.read();
-        let sealed = current
-            .sealed
-            .as_ref()
-            .map_or(0, |log| log.index.memory_bytes());
+        let logs = current.logs().map(|log| log.index.memory_bytes());
         let runs = current.version.runs.iter().map(|run| run.memory_bytes());
-        let logs = current.active.index.memory_bytes() + sealed;
-        (logs + runs.sum::<usize>() + current.walks.get()) as u64 + WORK_BYTES
+        (logs.sum::<usize>() + runs.sum::<usize>() + current.walks.get()) as u64 + WORK_BYTES
     }
 
     fn check_open(&self, during: &'static str) -> Result<(), StoreError> {
@@ -305,14 +301,11 @@ impl KvStore for DiskStore {
         self.check_open(during)?;
         let (version, logs) = {
             let current = self.core.current.read();
-            let logs = [
-                Some(Arc::clone(&current.active.file)),
-                current.sealed.as_ref().map(|log| Arc::clone(&log.file)),
-            ];
+            let logs: Vec<_> = current.logs().map(|log| Arc::clone(&log.file)).collect();
             (Arc::clone(&current.version), logs)
         };
         let mut file_bytes = 0;
-        for log in logs.into_iter().flatten() {
+        for log in logs {
             file_bytes += log
                 .disk_bytes()
                 .map_err(|error| read_error(error, during))?;

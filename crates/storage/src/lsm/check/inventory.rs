@@ -80,10 +80,6 @@ impl Inventory {
             return Ok(());
         }
         self.trusted = false;
-        self.runs.clear();
-        self.logs.clear();
-        self.values.clear();
-        self.unnamed.clear();
         self.sort_names(files)
     }
 
@@ -99,14 +95,14 @@ impl Inventory {
     fn sort_names(&mut self, files: &dyn Files) -> io::Result<()> {
         let contents = self.manifest.as_ref().filter(|_| self.trusted);
         let contents = contents.map(|manifest| &manifest.contents);
-        let first_log = contents.map_or(0, |contents| contents.first_log);
-        if let Some(contents) = contents {
-            let runs = contents.runs.iter();
-            self.runs = runs.map(|run| (run.number, Some(run.bytes))).collect();
-            let values = contents.values.iter();
-            self.values = values.map(|(file, bytes)| (*file, Some(*bytes))).collect();
-            self.logs.push(first_log);
-        }
+        let contents = contents.cloned().unwrap_or_default();
+        let runs = contents.runs.iter();
+        self.runs = runs.map(|run| (run.number, Some(run.bytes))).collect();
+        let values = contents.values.iter();
+        self.values = values.map(|(file, bytes)| (*file, Some(*bytes))).collect();
+        let first_log = contents.first_log;
+        self.logs = self.trusted.then_some(first_log).into_iter().collect();
+        self.unnamed = Vec::new();
         let known: BTreeSet<String> = self.names().collect();
         let mut names = files.list()?;
         names.retain(|name| is_ours(name));

@@ -27,10 +27,8 @@ impl Core {
             return false;
         }
         let current = self.current.read();
-        let sealed = current.sealed.as_ref().map(|log| &log.file);
-        let mut logs = [Some(&current.active.file), sealed].into_iter().flatten();
         let version = &current.version;
-        logs.any(|file| !file.is_current(files))
+        current.logs().any(|log| !log.file.is_current(files))
             || !version.manifest.file.is_current(files)
             || version.runs.iter().any(|run| !run.file.is_current(files))
             || !stale_values(files, version).is_empty()

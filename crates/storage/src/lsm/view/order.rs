@@ -9,9 +9,7 @@ use crate::lsm::writer::Core;
 pub(crate) fn order_logs(core: &Core) {
     let behind: Vec<_> = {
         let current = core.current.read();
-        let sealed = current.sealed.as_deref();
-        let logs = [sealed, Some(&current.active)].into_iter().flatten();
-        let behind = logs.filter_map(|log| {
+        let behind = current.logs().filter_map(|log| {
             let rows = log.order.lacks(&log.index)?;
             let of = (Arc::clone(&log.file), log.index.len());
             Some((log.order.clone(), of, rows))

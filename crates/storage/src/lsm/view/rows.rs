@@ -63,10 +63,10 @@ impl NameRange {
 /// A view of a vBucket's rows at one moment.
 pub(crate) struct RowView {
     pub(super) vb: VbId,
-    lineage: Lineage,
+    pub(crate) lineage: Lineage,
     pub(crate) values: Values,
     pub(super) walks: WalkBytes,
-    /// Valid rows of the logs with their files, sorted by hash; of equal hashes the newest last.
+    /// Valid rows of the logs with their files, sorted by hash.
     pub(super) logged: Vec<(LogRow, Arc<StoreFile>)>,
     /// Known order of each log.
     orders: Vec<(Arc<Ordered>, Arc<StoreFile>)>,
@@ -76,18 +76,17 @@ impl RowView {
     /// Opens a view of the current rows.
     ///
     /// Cost: a copy of the vBucket's rows in the index of the logs, 40 bytes a row.
-    pub(crate) fn open(current: &Current, vb: VbId, lineage: &Lineage) -> Self {
+    pub(crate) fn open(current: &Current, vb: VbId, lineage: Lineage) -> Self {
         let (mut logged, mut orders) = (Vec::new(), Vec::new());
-        let sealed = current.sealed.as_deref();
-        for log in [sealed, Some(&current.active)].into_iter().flatten() {
-            let rows = log.rows_of(vb, lineage);
+        for log in current.logs() {
+            let rows = log.rows_of(vb, &lineage);
             logged.extend(rows.map(|row| (*row, Arc::clone(&log.file))));
             orders.push((log.order.known(), Arc::clone(&log.file)));
         }
-        logged.sort_by_key(|(row, _)| row.hash);
+        logged.sort_unstable_by_key(|(row, _)| row.hash);
         Self {
             vb,
-            lineage: lineage.clone(),
+            lineage,
             values: current.values(),
             walks: current.walks.clone(),
             logged,

@@ -17,25 +17,19 @@ use crate::port::{DocumentResult, Documents, LookedAt, RowLooker, Snapshot};
 
 /// A consistent view of one vBucket.
 pub(crate) struct DiskSnapshot {
-    vb: VbId,
-    /// View with its record; `None` for a vBucket without one.
-    view: Option<(RowView, VbRecord)>,
+    /// The rows; none without a record.
+    pub(crate) rows: RowView,
+    record: Option<VbRecord>,
 }
 
 impl DiskSnapshot {
     /// Opens a view of the current content.
     pub(crate) fn open(current: &Current, vb: VbId) -> io::Result<Self> {
         let stored = current.stored(vb)?;
-        let view = stored.map(|stored| {
-            let view = RowView::open(current, vb, &stored.state.lineage);
-            (view, stored.record)
-        });
-        Ok(Self { vb, view })
-    }
-
-    /// Returns the view of the rows.
-    pub(crate) fn rows(&self) -> Option<&RowView> {
-        self.view.as_ref().map(|(view, _)| view)
+        let (record, state) = stored.map(|stored| (stored.record, stored.state)).unzip();
+        let lineage = state.unwrap_or_default().lineage;
+        let rows = RowView::open(current, vb, lineage);
+        Ok(Self { rows, record })
     }
 
     /// Iterates over documents from a seqno on.
@@ -45,9 +39,8 @@ impl DiskSnapshot {
         from: Seqno,
         during: &'static str,
     ) -> impl Iterator<Item = DocumentResult> + Send {
-        let rows = self.rows().into_iter();
-        let rows = rows.flat_map(move |view| BySeqno::new(view, range, from));
-        rows.map(move |row| row.map_err(read_error_of(self.vb, during)))
+        let rows = BySeqno::new(&self.rows, range, from);
+        rows.map(move |row| row.map_err(read_error_of(self.rows.vb, during)))
     }
 }
 
@@ -65,7 +58,7 @@ fn until_error(
 
 impl Snapshot for DiskSnapshot {
     fn record(&self) -> Option<&VbRecord> {
-        self.view.as_ref().map(|(_, record)| record)
+        self.record.as_ref()
     }
 
     fn by_seqno(&self, from: Seqno) -> Documents<'_> {
@@ -75,24 +68,20 @@ impl Snapshot for DiskSnapshot {
 
     fn beside_documents(&self, events: Seqno) -> Result<Vec<Document>, StoreError> {
         let lowest = (events < self.high_seqno()).then(|| events.next());
-        let beside = self.rows().map(|view| view.beside_documents(lowest));
-        beside.unwrap_or(Ok(Vec::new()))
+        self.rows.beside_documents(lowest)
     }
 
     fn history_from(&self) -> Result<Option<Seqno>, StoreError> {
-        let during = "looking for the history";
         let mut first = None;
-        if let Some(view) = self.rows() {
-            view.by_name(
-                Seqno::ZERO,
-                &[NameRange::of_tag(HISTORY)],
-                &mut |row| {
-                    first = Some(row.seqno());
-                    Ok(ControlFlow::Break(()))
-                },
-                during,
-            )?;
-        }
+        self.rows.by_name(
+            Seqno::ZERO,
+            &[NameRange::of_tag(HISTORY)],
+            &mut |row| {
+                first = Some(row.seqno());
+                Ok(ControlFlow::Break(()))
+            },
+            "looking for the history",
+        )?;
         Ok(first)
     }
 
@@ -109,17 +98,14 @@ impl Snapshot for DiskSnapshot {
         range: &KeyRange,
         f: &mut RowLooker<'_>,
     ) -> Result<(), StoreError> {
-        let Some(view) = self.rows() else {
-            return Ok(());
-        };
         let during = "scanning by key";
-        let io = read_error_of(self.vb, during);
+        let io = read_error_of(self.rows.vb, during);
         let events = KeyRange::of_collection(CollectionId::SYSTEM);
         let parts = range.without(&events);
         let names: Vec<NameRange> = parts
             .map(|part| NameRange::of_keys(DOCUMENT, &part))
             .collect();
-        view.by_name(
+        self.rows.by_name(
             lowest,
             &names,
             &mut |row| {
@@ -127,7 +113,7 @@ impl Snapshot for DiskSnapshot {
                     meta: &row.meta().map_err(&io)?,
                     key: row.key(),
                     value_bytes: row.value_bytes() as usize,
-                    document: &|| view.values.document(row).map_err(&io),
+                    document: &|| self.rows.values.document(row).map_err(&io),
                 })
             },
             during,
@@ -135,6 +121,6 @@ impl Snapshot for DiskSnapshot {
     }
 
     fn newest(&self, rows: u64) -> Seqno {
-        self.rows().map_or(Seqno::ZERO, |view| view.newest(rows))
+        self.rows.newest(rows)
     }
 }
