@@ -26,9 +26,9 @@ pub(crate) fn commit(core: &Core, batches: &[VbBatch<'_>]) -> Result<CommitInfo,
             .check(DURING)
             .map(|()| CommitInfo::default());
     }
-    let (mut changes, waited) = core.begin(DURING)?;
+    let mut changes = core.begin(DURING)?;
     let mut info = CommitInfo {
-        waited,
+        waited: changes.waited,
         ..CommitInfo::default()
     };
     let mut dead = 0;

@@ -13,7 +13,7 @@ use super::current::{LogPart, ValueFile, Version, state_bytes, text_bytes};
 use super::fault::shortage;
 use super::log::{Log, LogRow, read_rows};
 use super::made::Made;
-use super::manifest::{EncodedStates, Manifest, ManifestContents, RunEntry};
+use super::manifest::{EncodedStates, Manifest, ManifestContents};
 use super::row::{Row, ValuePlace, value_file};
 use super::run::{Run, RunWriter};
 use super::writer::{Core, lower};
@@ -96,7 +96,7 @@ impl SortedRows {
 ///
 /// # Errors
 /// Those of the system: then nothing is changed.
-pub(crate) fn flush(core: &Core, sealed: &Arc<LogPart>) -> io::Result<()> {
+pub(crate) fn flush(core: &Core, sealed: &LogPart) -> io::Result<()> {
     let mut runs = Runs {
         core,
         writers: Vec::new(),
@@ -145,7 +145,7 @@ pub(crate) fn flush(core: &Core, sealed: &Arc<LogPart>) -> io::Result<()> {
 #[derive(Default)]
 pub(crate) struct Switch<'s> {
     /// The log that was written to runs, if any.
-    pub(crate) flushed: Option<&'s Arc<LogPart>>,
+    pub(crate) flushed: Option<&'s LogPart>,
     /// New files.
     pub(crate) files: Vec<Made>,
     /// New files of values.
@@ -197,19 +197,13 @@ impl Core {
             flushed_group: flushed.map_or(old.flushed_group, |log| log.last_group),
             dead_rows: self.dead_rows.load(Ordering::Relaxed),
             has_history: self.has_history.load(Ordering::Relaxed),
-            runs: runs
-                .iter()
-                .map(|run| RunEntry {
-                    number: run.number,
-                    bytes: run.bytes,
-                })
-                .collect(),
+            runs: runs.iter().map(|run| (run.number, run.bytes)).collect(),
             values: values
                 .iter()
                 .map(|(file, value)| (*file, value.bytes))
                 .collect(),
         };
-        let parts = parts(&before.manifest, flushed.map(|log| &**log))?;
+        let parts = parts(&before.manifest, flushed)?;
         // Names of new files are durable before a manifest refers to them.
         self.files.sync_names()?;
         let keep = || files.iter_mut().for_each(Made::keep);
@@ -225,7 +219,7 @@ impl Core {
             current.sealed = None;
         }
         drop(current);
-        self.remove_unused(&before, &version, flushed.map(|log| &**log));
+        self.remove_unused(&before, &version, flushed);
         Ok(())
     }
 

@@ -14,7 +14,7 @@ use model::{
 use super::bytes::FileKind;
 use super::files::{Directory, Files};
 use super::log::{Log, What};
-use super::manifest::{EncodedStates, Manifest, ManifestContents, RunEntry};
+use super::manifest::{EncodedStates, Manifest, ManifestContents};
 use super::row::{self, Row, ValuePlace, Written};
 use super::run::RunWriter;
 use super::sealed;
@@ -329,10 +329,7 @@ fn manifest() {
         flushed_group: 3,
         dead_rows: 2,
         has_history: true,
-        runs: vec![RunEntry {
-            number: 9,
-            bytes: 300,
-        }],
+        runs: vec![(9, 300)],
         values: vec![(ValuePlace::of_log(2), 400)],
     };
     let parts = EncodedStates {

@@ -21,7 +21,7 @@ use crate::{ErrorKind, StoreError};
 /// See `KvStore::rollback`: a new epoch begins, and rows above the point become invalid.
 pub(crate) fn rollback(core: &Core, vb: VbId, to: Seqno) -> Result<VbRecord, StoreError> {
     let during = "rolling back";
-    let (mut changes, _) = core.begin(during)?;
+    let mut changes = core.begin(during)?;
     let stored = core.current.read().stored(vb);
     let stored = stored.map_err(read_error_of(vb, during))?;
     let Some(StoredState {
@@ -73,7 +73,7 @@ fn go_back(state: &mut State, to: Seqno) -> Seqno {
 
 /// See `KvStore::remove`: without a state no rows are valid, and a later state has another epoch.
 pub(crate) fn remove(core: &Core, vbs: &[VbId]) -> Result<(), StoreError> {
-    let (mut changes, _) = core.begin("removing")?;
+    let mut changes = core.begin("removing")?;
     for vb in vbs {
         if changes.state(*vb).is_some() && changes.put(What::Forget, *vb, &[], |_, _| {}).is_some()
         {
@@ -117,7 +117,7 @@ impl Drops<'_> {
             return Ok(());
         }
         let (vb, during) = (self.vb, self.during);
-        let (mut changes, _) = self.core.begin(during)?;
+        let mut changes = self.core.begin(during)?;
         let stored = self.core.current.read().stored(vb);
         let stored = stored.map_err(read_error_of(vb, during))?;
         let is_same = |stored: &StoredState| stored.state.lineage.epoch == self.epoch;

@@ -17,13 +17,6 @@ use crate::per_vb::PerVb;
 pub(crate) const NAME: &str = "MANIFEST";
 pub(crate) const DRAFT: &str = "MANIFEST.new";
 
-/// A run in the manifest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RunEntry {
-    pub(crate) number: u64,
-    pub(crate) bytes: u64,
-}
-
 /// Content of the manifest, without the states of vBuckets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ManifestContents {
@@ -40,8 +33,8 @@ pub(crate) struct ManifestContents {
     pub(crate) dead_rows: u64,
     /// Whether rows of a history were ever written.
     pub(crate) has_history: bool,
-    /// The runs, the youngest first.
-    pub(crate) runs: Vec<RunEntry>,
+    /// The runs, the youngest first, each with its length.
+    pub(crate) runs: Vec<(u64, u64)>,
     /// Files with values of rows in runs, numbered as in [`ValuePlace`](super::row::ValuePlace),
     /// ascending, each with its length.
     pub(crate) values: Vec<(u64, u64)>,
@@ -201,8 +194,8 @@ fn encode(
         contents.runs.len() as u64,
     ];
     numbers(&mut out, &head);
-    for run in &contents.runs {
-        numbers(&mut out, &[run.number, run.bytes]);
+    for (number, bytes) in &contents.runs {
+        numbers(&mut out, &[*number, *bytes]);
     }
     numbers(&mut out, &[contents.values.len() as u64]);
     for (file, bytes) in &contents.values {
@@ -249,8 +242,7 @@ fn decode(bytes: &[u8]) -> Option<Decoded> {
         ..ManifestContents::default()
     };
     for _ in 0..reader.u64()? {
-        let (number, bytes) = (reader.u64()?, reader.u64()?);
-        contents.runs.push(RunEntry { number, bytes });
+        contents.runs.push((reader.u64()?, reader.u64()?));
     }
     for _ in 0..reader.u64()? {
         contents.values.push((reader.u64()?, reader.u64()?));

@@ -8,7 +8,7 @@ use super::bytes::{FileKind, HEADER_BYTES, damaged, named};
 use super::current::{Current, LogPart, Note, ValueFile, Version, WalkBytes};
 use super::files::Files;
 use super::flush::value_file_name;
-use super::log::{Entry, Existing, Groups, Log, LogRow, What, lacking_commits, lacks_groups};
+use super::log::{Entry, Existing, Log, LogRow, What, lacking_commits, lacks_groups};
 use super::manifest::{self, EncodedStates, Manifest, ManifestContents};
 use super::options::DiskOptions;
 use super::row::{HISTORY, Row, ValuePlace, value_file};
@@ -130,20 +130,14 @@ fn open_existing(files: &dyn Files, manifest: Manifest) -> io::Result<StoreConte
     }
     let (runs, values) = (open_runs(files, &contents)?, open_values(files, &contents)?);
     let mut replay = Replay::new(&manifest)?;
-    let logs = replay.logs(files, &contents)?;
-    let Replay {
-        states,
-        mut parts,
-        next_epoch,
-        dead_rows,
-        has_history,
-        last_group,
-    } = replay;
-    let number = logs
-        .last()
-        .map_or(contents.first_log, |(log, _)| log.number);
-    if let Some(reason) = lacking_commits(files, (number, last_group), tail.tail.group)? {
-        return Err(named(&FileKind::Log.name(number), damaged(reason)));
+    let mut logs = replay.logs(files, &contents)?;
+    let last_group = replay.last_group;
+    let Some(last) = logs.last() else {
+        let name = FileKind::Log.name(contents.first_log);
+        return Err(damaged(format!("{name} is missing")));
+    };
+    if let Some(reason) = lacking_commits(files, (last.number, last_group), tail.tail.group)? {
+        return Err(named(&FileKind::Log.name(last.number), damaged(reason)));
     }
     // All acknowledged commits exist. From here on files may be changed.
     let left = match tail.tail.left {
@@ -156,8 +150,9 @@ fn open_existing(files: &dyn Files, manifest: Manifest) -> io::Result<StoreConte
     }
     if left != LastStop::Clean {
         rewrite(&logs)?;
-        logs.last().map_or(Ok(()), cut)?;
+        cut(last)?;
     }
+    let log = Log::at(Arc::clone(&last.file), last.number, last.bytes, last_group);
     let version = Version {
         manifest,
         runs,
@@ -168,25 +163,19 @@ fn open_existing(files: &dyn Files, manifest: Manifest) -> io::Result<StoreConte
         tail.note(last_group, contents.number, LastStop::Running)?;
         tail.sync()?;
     }
-    let log = logs.last().map(|(log, groups)| {
-        let end = groups.end;
-        Log::at(Arc::clone(&log.file), log.number, end, last_group)
-    });
-    let log = log.ok_or_else(|| damaged("there is no log"))?;
-    let active = parts.pop().ok_or_else(|| damaged("there is no log"))?;
     Ok(StoreContent {
         current: Current {
-            active,
-            sealed: parts.pop().map(Arc::new),
+            active: logs.pop().ok_or_else(|| damaged("there is no log"))?,
+            sealed: logs.pop().map(Arc::new),
             version: Arc::new(version),
-            states,
+            states: replay.states,
             walks: WalkBytes::default(),
         },
         log,
         tail,
-        next_epoch: next_epoch.max(contents.next_epoch),
-        dead_rows: dead_rows + contents.dead_rows,
-        has_history: has_history || contents.has_history,
+        next_epoch: replay.next_epoch.max(contents.next_epoch),
+        dead_rows: contents.dead_rows,
+        has_history: replay.has_history || contents.has_history,
         fresh: false,
         left,
     })
@@ -201,9 +190,9 @@ fn missing(name: &str, error: io::Error) -> io::Error {
 }
 
 fn open_runs(files: &dyn Files, contents: &ManifestContents) -> io::Result<Vec<Arc<Run>>> {
-    let open = |entry: &manifest::RunEntry| {
-        let name = FileKind::Run.name(entry.number);
-        let run = Run::open(files, entry.number, entry.bytes);
+    let open = |(number, bytes): &(u64, u64)| {
+        let name = FileKind::Run.name(*number);
+        let run = Run::open(files, *number, *bytes);
         run.map(Arc::new).map_err(|error| missing(&name, error))
     };
     contents.runs.iter().map(open).collect()
@@ -234,9 +223,7 @@ fn open_values(
 /// Result of replaying the logs.
 struct Replay {
     states: PerVb<state::State>,
-    parts: Vec<LogPart>,
     next_epoch: u64,
-    dead_rows: u64,
     has_history: bool,
     last_group: u64,
 }
@@ -255,21 +242,15 @@ impl Replay {
         }
         Ok(Self {
             states,
-            parts: Vec::new(),
             next_epoch,
-            dead_rows: 0,
             has_history: false,
             last_group: manifest.contents.flushed_group,
         })
     }
 
     /// Replays the logs after the runs, one after the other.
-    fn logs(
-        &mut self,
-        files: &dyn Files,
-        contents: &ManifestContents,
-    ) -> io::Result<Vec<(Existing, Groups)>> {
-        let mut logs: Vec<(Existing, Groups)> = Vec::new();
+    fn logs(&mut self, files: &dyn Files, contents: &ManifestContents) -> io::Result<Vec<LogPart>> {
+        let mut logs: Vec<LogPart> = Vec::new();
         for number in contents.first_log.. {
             let name = FileKind::Log.name(number);
             let log = match Existing::open(files, number) {
@@ -283,24 +264,19 @@ impl Replay {
                 }
                 log => log.map_err(|error| named(&name, error))?,
             };
-            if let Some((before, groups)) = logs.last()
+            if let Some(before) = logs.last()
                 && log
                     .first_group()?
                     .is_some_and(|first| first > self.last_group + 1)
             {
-                return Err(lacks_groups(before.number, *groups));
+                return Err(lacks_groups(before.number, before.bytes));
             }
-            let groups = self.log(&log)?;
-            if number > contents.first_log && groups.end == HEADER_BYTES as u64 {
+            let part = self.log(&log)?;
+            if number > contents.first_log && part.bytes == HEADER_BYTES as u64 {
                 // An empty log that was created in advance.
-                self.parts.pop();
                 break;
             }
-            logs.push((log, groups));
-        }
-        if logs.is_empty() {
-            let name = FileKind::Log.name(contents.first_log);
-            return Err(damaged(format!("{name} is missing")));
+            logs.push(part);
         }
         Self::check_followers(files, contents.first_log + logs.len() as u64)?;
         Ok(logs)
@@ -324,22 +300,24 @@ impl Replay {
         Ok(())
     }
 
-    fn log(&mut self, log: &Existing) -> io::Result<Groups> {
-        let part = LogPart::empty(Arc::clone(&log.file), log.number, self.last_group);
-        self.parts.push(part);
+    fn log(&mut self, log: &Existing) -> io::Result<LogPart> {
+        let mut part = LogPart::empty(Arc::clone(&log.file), log.number, self.last_group);
         let mut linked = 0;
-        let groups = log.replay(self.last_group, &mut |entry| self.entry(entry, &mut linked))?;
+        let before = self.last_group;
+        let groups = log.replay(before, &mut |entry| {
+            self.entry(entry, &mut part, &mut linked)
+        })?;
         self.last_group = groups.last_group;
-        if let Some(part) = self.parts.last_mut() {
-            (part.bytes, part.last_group) = (groups.end, groups.last_group);
-        }
-        Ok(groups)
+        (part.bytes, part.last_group) = (groups.end, groups.last_group);
+        Ok(part)
     }
 
-    fn entry(&mut self, entry: Entry<'_>, linked: &mut usize) -> io::Result<()> {
-        let Some(part) = self.parts.last_mut() else {
-            return Ok(());
-        };
+    fn entry(
+        &mut self,
+        entry: Entry<'_>,
+        part: &mut LogPart,
+        linked: &mut usize,
+    ) -> io::Result<()> {
         let vb = entry.vb;
         let note = match entry.what {
             What::Row => {
@@ -365,16 +343,15 @@ impl Replay {
 /// Rewrites the last log with groups with the bytes that are read, and syncs it. After a failed
 /// sync the page cache may have data that never reached the disk, and the system counts it as
 /// written. Earlier logs were durable as a whole when this one was begun.
-fn rewrite(logs: &[(Existing, Groups)]) -> io::Result<()> {
+fn rewrite(logs: &[LogPart]) -> io::Result<()> {
     let mut logs = logs.iter().rev();
-    let last = logs.find(|(_, groups)| groups.end > HEADER_BYTES as u64);
-    let Some((log, groups)) = last else {
+    let Some(log) = logs.find(|log| log.bytes > HEADER_BYTES as u64) else {
         return Ok(());
     };
     let mut buffer = vec![0; REWRITTEN_BYTES];
     let mut at = 0;
-    while at < groups.end {
-        let left = usize::try_from(groups.end - at).unwrap_or(usize::MAX);
+    while at < log.bytes {
+        let left = usize::try_from(log.bytes - at).unwrap_or(usize::MAX);
         let piece = &mut buffer[..left.min(REWRITTEN_BYTES)];
         log.file.read_at(piece, at)?;
         log.file.write_at(piece, at)?;
@@ -384,19 +361,15 @@ fn rewrite(logs: &[(Existing, Groups)]) -> io::Result<()> {
 }
 
 /// Fills the rest of a log after the last whole group with zeros, so that it cannot count as part of a later group.
-fn cut((log, groups): &(Existing, Groups)) -> io::Result<()> {
+fn cut(log: &LogPart) -> io::Result<()> {
     let length = log.file.length()?;
-    log.file.set_length(groups.end)?;
+    log.file.set_length(log.bytes)?;
     log.file.set_length(length)?;
     log.file.sync()
 }
 
 /// Removes files that nothing refers to: unfinished ones, and those whose removal failed.
-fn remove_unnamed(
-    files: &dyn Files,
-    version: &Version,
-    logs: &[(Existing, Groups)],
-) -> io::Result<()> {
+fn remove_unnamed(files: &dyn Files, version: &Version, logs: &[LogPart]) -> io::Result<()> {
     let mut removed = false;
     for name in files.list()? {
         let named = match FileKind::of_name(&name) {
@@ -406,7 +379,7 @@ fn remove_unnamed(
             }
             Some((FileKind::Log, number)) => {
                 version.values.contains_key(&ValuePlace::of_log(number))
-                    || logs.iter().any(|(log, _)| log.number == number)
+                    || logs.iter().any(|log| log.number == number)
             }
             Some((FileKind::Manifest | FileKind::Events, _)) => true,
             None => name != manifest::DRAFT && name != summary::DRAFT,

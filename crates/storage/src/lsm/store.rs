@@ -251,7 +251,7 @@ impl KvStore for DiskStore {
     }
 
     fn set_manifest(&self, text: &[u8]) -> Result<(), StoreError> {
-        let (mut changes, _) = self.core.begin("keeping the manifest")?;
+        let mut changes = self.core.begin("keeping the manifest")?;
         let put = |out: &mut Vec<u8>, _| out.extend_from_slice(text);
         if let Some(place) = changes.put(What::Text, VbId(0), &[], put) {
             changes.note(Note::Text(place));

@@ -177,6 +177,8 @@ impl Writer {
 pub(crate) struct GroupWriter<'c> {
     pub(crate) core: &'c Core,
     pub(crate) writer: MutexGuard<'c, Writer>,
+    /// Whether it waited for space.
+    pub(crate) waited: bool,
     group: LogGroup,
     during: &'static str,
     /// Rows that are not in the index yet, and the first of those that are not linked.
@@ -188,14 +190,11 @@ pub(crate) struct GroupWriter<'c> {
 }
 
 impl Core {
-    /// Begins a group, after waiting for space if necessary. Returns whether it waited.
+    /// Begins a group, after waiting for space if necessary.
     ///
     /// # Errors
     /// `Closed`, `Poisoned`, `NoSpace`, `Io`.
-    pub(crate) fn begin(
-        &self,
-        during: &'static str,
-    ) -> Result<(GroupWriter<'_>, bool), StoreError> {
+    pub(crate) fn begin(&self, during: &'static str) -> Result<GroupWriter<'_>, StoreError> {
         let mut writer = self.writer.lock();
         writer.check(during)?;
         let free = match self.files.free_bytes() {
@@ -217,17 +216,17 @@ impl Core {
         let waited = self.ensure_space(&mut writer, during)?;
         let group = writer.log.begin();
         let from = self.current.read().active.index.len();
-        let changes = GroupWriter {
+        Ok(GroupWriter {
             core: self,
             writer,
+            waited,
             group,
             during,
             staged: Vec::new(),
             from,
             notes: Vec::new(),
             failed: None,
-        };
-        Ok((changes, waited))
+        })
     }
 
     /// Switches to another log if this one is full. Returns whether it waited.
@@ -423,8 +422,7 @@ impl Core {
 
 /// Subtracts from the number of dead rows.
 pub(crate) fn lower(counter: &AtomicU64, by: u64) {
-    let lowered = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
-        Some(now.saturating_sub(by))
+    counter.update(Ordering::Relaxed, Ordering::Relaxed, |now| {
+        now.saturating_sub(by)
     });
-    debug_assert!(lowered.is_ok(), "it always has a next value");
 }

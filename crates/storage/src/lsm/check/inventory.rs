@@ -97,7 +97,9 @@ impl Inventory {
         let contents = contents.map(|manifest| &manifest.contents);
         let contents = contents.cloned().unwrap_or_default();
         let runs = contents.runs.iter();
-        self.runs = runs.map(|run| (run.number, Some(run.bytes))).collect();
+        self.runs = runs
+            .map(|(number, bytes)| (*number, Some(*bytes)))
+            .collect();
         let values = contents.values.iter();
         self.values = values.map(|(file, bytes)| (*file, Some(*bytes))).collect();
         let first_log = contents.first_log;

@@ -27,7 +27,7 @@ pub(crate) use chunk::{Entry, What};
 pub(crate) use index::{LogIndex, LogRow, RecordAt};
 pub(crate) use order::{LogOrder, Ordered, read_rows};
 pub(crate) use place::LogPlace;
-pub(crate) use replay::{Existing, Groups, lacking_commits, lacks_groups};
+pub(crate) use replay::{Existing, lacking_commits, lacks_groups};
 pub(crate) use search::Searched;
 
 /// Bytes of a chunk at which it is written; only a large value makes a larger one.

@@ -25,8 +25,8 @@ pub(crate) struct Existing {
     length: u64,
 }
 
-/// Returns the error of log `number`, which lacks durable groups after these.
-pub(crate) fn lacks_groups(number: u64, Groups { end, .. }: Groups) -> io::Error {
+/// Returns the error of log `number`, which lacks durable groups after offset `end`.
+pub(crate) fn lacks_groups(number: u64, end: u64) -> io::Error {
     let name = FileKind::Log.name(number);
     damaged(format!(
         "{name} is damaged at byte {end}, and commits follow it"
@@ -97,7 +97,7 @@ impl Existing {
         };
         while self.pass_group(&mut groups, each)? {}
         if self.is_damaged(groups)? {
-            return Err(lacks_groups(self.number, groups));
+            return Err(lacks_groups(self.number, groups.end));
         }
         Ok(groups)
     }
