@@ -10,10 +10,10 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Metric as Collected, Registry as Metrics, Unit as MetricUnit};
-use registry::Registry;
+use registry::{ClusterStatus, Registry};
 use wire::{Opcode, OpcodeSupport};
 
-use super::catalogue::{self, Metric, NODE, STATES, Statistic, Unit};
+use super::catalogue::{self, CLUSTER, Metric, NODE, STATES, Statistic, Unit};
 use super::figures::{BucketFigures, NodeFigures};
 use super::rows::Value;
 
@@ -34,6 +34,13 @@ pub fn metrics(node: &Registry) -> String {
             row,
             &[(Labels::new(), (row.value)(&figures))],
         );
+    }
+    if let Some(member) = node.cluster.get() {
+        let status = ClusterStatus::of(&**member);
+        for row in CLUSTER {
+            let value = (row.value)(&status);
+            register(&mut registry, row, &[(Labels::new(), value)]);
+        }
     }
     let served = node.all_buckets();
     let buckets: Vec<BucketFigures<'_>> = served

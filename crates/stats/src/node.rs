@@ -9,6 +9,7 @@ use registry::{BucketKind, ClusterStatus, Registry, ServedBucket};
 use serde_json::{Value, json};
 use wire::{Opcode, Status};
 
+use super::catalogue::CLUSTER;
 use super::figures::{BucketFigures, NodeFigures, workers};
 use super::listed::node_rows;
 use super::rows::Rows;
@@ -45,8 +46,12 @@ pub(super) fn collect(
         }
         ("cluster", []) => {
             let member = node.cluster.get().ok_or(NO_CLUSTER)?;
-            let status = serde_json::to_string(&ClusterStatus::with_plan(&**member));
-            rows.row("status", status.expect("its keys are texts"));
+            let status = ClusterStatus::with_plan(&**member);
+            let json = serde_json::to_string(&status).expect("its keys are texts");
+            rows.row("status", json);
+            for row in CLUSTER {
+                rows.value(row.about.name, &(row.value)(&status));
+            }
         }
         ("settings", []) => rows.row("", settings(node)),
         ("audit", []) => node_rows(group, &NodeFigures::of(node), rows),

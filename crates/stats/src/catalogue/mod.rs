@@ -5,6 +5,7 @@
 //! opcode in small letters.
 
 mod bucket;
+mod cluster;
 mod conflicts;
 mod dcp;
 mod groups;
@@ -19,6 +20,7 @@ mod settings;
 mod vbuckets;
 
 pub(crate) use bucket::STATES;
+pub(crate) use cluster::CLUSTER;
 pub(crate) use dcp::{CONSUMERS, PREFIX_SUMS, PRODUCERS, STREAMS, TOTALS};
 pub(crate) use groups::{GROUPS, GROUPS_LEFT_OUT, Group};
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::bucket::STATES;
+use super::cluster::CLUSTER;
 use super::dcp::{CONSUMERS, PREFIX_SUMS, PRODUCERS, STREAMS, TOTALS};
 use super::groups::{GROUPS, GROUPS_LEFT_OUT};
 use super::left_out::LEFT_OUT;
@@ -88,6 +89,7 @@ pub(crate) fn rows_of(group: &str) -> Vec<(String, About)> {
         .chain(named("", bucket_rows()))
         .chain(named("vb_STATE_", STATES))
         .chain(named("", NODE))
+        .chain(named("", CLUSTER))
         .chain(named("vb_N:", VBUCKETS))
         .chain(named("eq_dcpq:NAME:", PRODUCERS))
         .chain(named("eq_dcpq:CONSUMER:", CONSUMERS))
@@ -115,7 +117,8 @@ fn metrics(page: &mut String) {
     }
     *page += include_str!("metrics_head.md");
     let bucket = with_name(bucket_rows()).chain(with_name(STATES));
-    for (about, metric) in bucket.chain(with_name(NODE)) {
+    let node = with_name(NODE).chain(with_name(CLUSTER));
+    for (about, metric) in bucket.chain(node) {
         let (kind, name, total) = match metric {
             Metric::Counter(name) => ("counter", name, "_total"),
             Metric::Gauge(name) => ("gauge", name, ""),

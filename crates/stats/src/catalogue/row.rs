@@ -1,5 +1,7 @@
 //! The rows of the catalogue.
 
+use registry::ClusterStatus;
+
 use crate::figures::{BucketFigures, NodeFigures, StateSums, VbFigures};
 use crate::rows::Value;
 
@@ -72,6 +74,8 @@ pub(crate) struct Statistic<F: 'static> {
 
 /// A row of the node.
 pub(crate) type NodeRow = Statistic<fn(&NodeFigures<'_>) -> Value>;
+/// A row of the cluster.
+pub(crate) type ClusterRow = Statistic<fn(&ClusterStatus) -> Value>;
 /// A row of a bucket.
 pub(crate) type BucketRow = Statistic<fn(&BucketFigures<'_>) -> Value>;
 /// A row of the vBuckets of a bucket that are in one state; its name follows `vb_STATE_`.

@@ -96,6 +96,37 @@ fn clients_get_the_maps_that_the_cluster_agreed_on() {
 }
 
 #[test]
+fn a_member_has_figures_of_the_cluster() {
+    let (node, member) = clustered();
+    member.put_alive(&[1, 2]);
+    let figure = |name: &str| {
+        let page = stats::metrics(&node.state.registry);
+        let mut rows = page.lines().filter_map(|line| line.split_once(' '));
+        let named = format!("settee_cluster_{name}");
+        let found = rows.find(|(of, _)| of.trim_end_matches("{}") == named);
+        found.map(|(_, value)| value.to_owned())
+    };
+    let is = |name: &str, value: &str| assert_eq!(figure(name).as_deref(), Some(value), "{name}");
+    // Every second vBucket is active on node 3, which is gone.
+    for (name, value) in [
+        ("nodes", "3.0"),
+        ("nodes_alive", "2.0"),
+        ("vbuckets_unserved", "512.0"),
+    ] {
+        is(name, value);
+    }
+    is("copies_missing", "0.0");
+    member.put_node(3, NodeState::Failed);
+    is("nodes_failed", "1.0");
+    is("copies_missing", "512.0");
+    member.status.lock().etcd_silent_ms = 1_500;
+    is("etcd_silence_seconds", "1.5");
+    let mut client = Client::ready(node.ports().kv);
+    assert_eq!(client.stats("cluster")["copies_missing"], "512");
+    node.shutdown().unwrap();
+}
+
+#[test]
 fn a_failed_node_is_in_maps_only_while_it_is_active() {
     let (node, member) = clustered();
     member.put_node(3, NodeState::Failed);
