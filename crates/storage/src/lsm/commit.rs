@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use model::{Document, Seqno, VbId};
 
 use super::current::Note;
-use super::log::What;
+use super::log::{LogRow, What};
 use super::row::{self, ValuePlace, Written};
 use super::state::{self, Lineage, State};
 use super::writer::{Core, GroupWriter};
@@ -101,7 +101,9 @@ fn put(
     let file = ValuePlace::of_log(changes.writer.log.number);
     let seal_bytes = changes.writer.log.file.seal_bytes();
     let behind = if is_apart { value } else { &[] };
-    changes.put_row(vb, (behind, supersedes), |out, at| {
+    let mut of = (0, row::DOCUMENT);
+    let place = changes.put(What::Row, vb, behind, |out, at| {
+        let from = out.len();
         let apart = is_apart.then(|| ValuePlace {
             file,
             offset: at + seal_bytes as u64,
@@ -109,14 +111,24 @@ fn put(
             crc: crc32fast::hash(value),
         });
         row::encode(document, written, apart, out);
-    })
+        if let Some(row) = row::Row::first_of(&out[from..]) {
+            of = (row::hash(vb, row.name()), row::class(row.name()));
+        }
+    });
+    let Some(place) = place else { return 0 };
+    changes.row(LogRow::new((vb, document.seqno()), of, place, false).after(supersedes));
+    (place.length() + behind.len()) as u64
 }
 
 /// Adds the removal of the row with a name and a seqno.
 pub(crate) fn put_gone(changes: &mut GroupWriter<'_>, vb: VbId, name: &[u8], seqno: Seqno) {
-    changes.put_row(vb, (&[], seqno), |out, _| {
+    let place = changes.put(What::Row, vb, &[], |out, _| {
         row::encode_gone(name, seqno, out);
     });
+    if let Some(place) = place {
+        let of = (row::hash(vb, name), row::class(name));
+        changes.row(LogRow::new((vb, seqno), of, place, true).after(seqno));
+    }
 }
 
 /// Adds the state of a vBucket. Returns its bytes.

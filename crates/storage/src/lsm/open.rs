@@ -11,7 +11,7 @@ use super::flush::value_file_name;
 use super::log::{Entry, Existing, Log, LogRow, What, lacking_commits, lacks_groups};
 use super::manifest::{self, EncodedStates, Manifest, ManifestContents};
 use super::options::DiskOptions;
-use super::row::{HISTORY, Row, ValuePlace, value_file};
+use super::row::{self, HISTORY, Row, ValuePlace, value_file};
 use super::run::Run;
 use super::sealed;
 use super::state;
@@ -160,8 +160,7 @@ fn open_existing(files: &dyn Files, manifest: Manifest) -> io::Result<StoreConte
     };
     remove_unnamed(files, &version, &logs)?;
     if tail.tail.group < last_group || tail.tail.manifest < contents.number {
-        tail.note(last_group, contents.number, LastStop::Running)?;
-        tail.sync()?;
+        tail.note_durably(last_group, contents.number, LastStop::Running)?;
     }
     Ok(StoreContent {
         current: Current {
@@ -323,7 +322,9 @@ impl Replay {
             What::Row => {
                 let row = Row::of(entry.body)?;
                 self.has_history |= row.tag() == HISTORY;
-                part.index.stage(LogRow::new(vb, row).at(entry.place));
+                let of = (row::hash(vb, row.name()), row::class(row.name()));
+                let row = LogRow::new((vb, row.seqno()), of, entry.place, row.is_gone());
+                part.index.stage(row);
                 return Ok(());
             }
             What::Text => Note::Text(entry.place),

@@ -59,8 +59,7 @@ impl TailFile {
             file,
             tail: Tail::default(),
         };
-        tail.note(0, 0, LastStop::Running)?;
-        tail.file.sync()?;
+        tail.note_durably(0, 0, LastStop::Running)?;
         Ok(tail)
     }
 
@@ -115,8 +114,14 @@ impl TailFile {
         Ok(())
     }
 
-    /// Makes the last write durable.
-    pub(crate) fn sync(&self) -> io::Result<()> {
+    /// As [`TailFile::note`], durably.
+    pub(crate) fn note_durably(
+        &mut self,
+        group: u64,
+        manifest: u64,
+        left: LastStop,
+    ) -> io::Result<()> {
+        self.note(group, manifest, left)?;
         self.file.sync()
     }
 }

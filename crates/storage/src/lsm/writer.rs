@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use model::{Seqno, VbId};
+use model::VbId;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
 use super::current::{Current, LogPart, Note};
@@ -12,7 +12,6 @@ use super::fault::{shortage, write_error};
 use super::files::Files;
 use super::log::{Log, LogGroup, LogPlace, LogRow, What};
 use super::options::DiskOptions;
-use super::row::Row;
 use super::state::State;
 use super::tail::{LastStop, TailFile};
 use crate::port::Upkeep;
@@ -140,8 +139,8 @@ impl Writer {
         let tail = self.tail.tail;
         let noted = self
             .tail
-            .note(tail.group, tail.manifest, LastStop::Poisoned);
-        if let Err(error) = noted.and_then(|()| self.tail.sync()) {
+            .note_durably(tail.group, tail.manifest, LastStop::Poisoned);
+        if let Err(error) = noted {
             tracing::warn!(%error, "cannot note that a sync failed");
         }
         StoreError::new(ErrorKind::Poisoned, during).because(error)
@@ -166,10 +165,8 @@ impl Writer {
     pub(crate) fn mark_clean(&mut self, manifest: u64) -> Result<(), StoreError> {
         let noted = self
             .tail
-            .note(self.log.last_group, manifest, LastStop::Clean);
-        noted
-            .and_then(|()| self.tail.sync())
-            .map_err(|error| write_error(error, CLOSING))
+            .note_durably(self.log.last_group, manifest, LastStop::Clean);
+        noted.map_err(|error| write_error(error, CLOSING))
     }
 }
 
@@ -323,28 +320,12 @@ impl GroupWriter<'_> {
         put.map_err(|error| self.failed = Some(error)).ok()
     }
 
-    /// Adds a row that replaces the one at a seqno, followed by a value that is stored apart.
-    /// Returns the bytes.
-    pub(crate) fn put_row(
-        &mut self,
-        vb: VbId,
-        (value, supersedes): (&[u8], Seqno),
-        encode: impl FnOnce(&mut Vec<u8>, u64),
-    ) -> u64 {
-        let mut row = None;
-        let place = self.put(What::Row, vb, value, |out, at| {
-            let from = out.len();
-            encode(out, at);
-            row = Row::first_of(&out[from..]).map(|row| LogRow::new(vb, row));
-        });
-        let (Some(place), Some(row)) = (place, row) else {
-            return 0;
-        };
-        self.staged.push(row.at(place).after(supersedes));
+    /// Adds a row to the index when the group is finished.
+    pub(crate) fn row(&mut self, row: LogRow) {
+        self.staged.push(row);
         if self.staged.len() >= STAGED_MAX {
             self.stage();
         }
-        (place.length() + value.len()) as u64
     }
 
     /// Adds an entry that is no row.

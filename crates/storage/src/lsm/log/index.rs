@@ -7,7 +7,7 @@ use model::{Seqno, VbId};
 
 use crate::lsm::log::chunk::What;
 use crate::lsm::log::place::LogPlace;
-use crate::lsm::row::{self, Row};
+use crate::lsm::row::Row;
 use crate::lsm::sealed::StoreFile;
 use crate::per_vb::PerVb;
 
@@ -32,23 +32,21 @@ pub(crate) struct LogRow {
 const SUPERSEDED: u8 = 0x80;
 
 impl LogRow {
-    /// Returns the entry of a row, whose place is not known yet.
-    pub(crate) fn new(vb: VbId, row: Row<'_>) -> Self {
+    pub(crate) fn new(
+        (vb, seqno): (VbId, Seqno),
+        (hash, class): (u64, u8),
+        place: LogPlace,
+        gone: bool,
+    ) -> Self {
         Self {
-            seqno: row.seqno(),
-            place: LogPlace::default(),
-            hash: row::hash(vb, row.name()),
+            seqno,
+            place,
+            hash,
             before: 0,
             vb,
-            gone: row.is_gone(),
-            marks: row::class(row.name()),
+            gone,
+            marks: class,
         }
-    }
-
-    /// Sets its place.
-    pub(crate) fn at(mut self, place: LogPlace) -> Self {
-        self.place = place;
-        self
     }
 
     /// Returns the number of its name's [class](crate::lsm::row::class).

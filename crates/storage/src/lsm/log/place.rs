@@ -5,7 +5,7 @@ use std::io;
 /// Position of an entry's body in its log.
 ///
 /// Layout: the offset in the upper 38 bits, the length in the lower 26.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogPlace(u64);
 
 impl LogPlace {
