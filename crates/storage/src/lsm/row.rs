@@ -167,18 +167,14 @@ pub(crate) fn encode(
     let from = out.len();
     out.extend_from_slice(&head);
     out.push(tag);
-    match (written, apart) {
-        (Written::Newest, None) if extra == 0 => {
-            out.extend_from_slice(document.key_and_value());
-            return;
-        }
-        (Written::Newest, _) => {
+    match written {
+        Written::Newest => {
             out.extend_from_slice(key);
             if extra > 0 {
                 out.extend_from_slice(&meta.prepare_seqno.0.to_be_bytes());
             }
         }
-        (Written::Version(at_s), _) => {
+        Written::Version(at_s) => {
             out.extend_from_slice(&meta.seqno.0.to_be_bytes());
             out.extend_from_slice(key);
             out.extend_from_slice(&at_s.to_be_bytes());

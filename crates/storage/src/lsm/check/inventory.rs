@@ -7,7 +7,7 @@ use crate::lsm::bytes::FileKind;
 use crate::lsm::damage::Damage;
 use crate::lsm::files::Files;
 use crate::lsm::flush::value_file_name;
-use crate::lsm::manifest::{self, Manifest};
+use crate::lsm::manifest::{self, Manifest, ManifestContents};
 use crate::lsm::open::{check_unfinished, is_ours};
 use crate::lsm::row::ValuePlace;
 use crate::lsm::tail::{self, Tail, TailFile};
@@ -83,6 +83,12 @@ impl Inventory {
         self.sort_names(files)
     }
 
+    /// Returns the contents of a trusted manifest.
+    pub(crate) fn contents(&self) -> Option<&ManifestContents> {
+        let manifest = self.manifest.as_ref().filter(|_| self.trusted);
+        manifest.map(|manifest| &manifest.contents)
+    }
+
     /// Iterates over the names of runs, logs and files of values; a log with values occurs twice.
     pub(crate) fn names(&self) -> impl Iterator<Item = String> {
         let runs = self.runs.iter();
@@ -93,9 +99,7 @@ impl Inventory {
     }
 
     fn sort_names(&mut self, files: &dyn Files) -> io::Result<()> {
-        let contents = self.manifest.as_ref().filter(|_| self.trusted);
-        let contents = contents.map(|manifest| &manifest.contents);
-        let contents = contents.cloned().unwrap_or_default();
+        let contents = self.contents().cloned().unwrap_or_default();
         let runs = contents.runs.iter();
         self.runs = runs
             .map(|(number, bytes)| (*number, Some(*bytes)))

@@ -184,11 +184,7 @@ impl Check<'_> {
 
     /// Checks the logs that are not completely in runs.
     fn logs(&mut self, inventory: &Inventory) -> io::Result<()> {
-        let contents = inventory
-            .manifest
-            .as_ref()
-            .map(|manifest| &manifest.contents);
-        let contents = contents.filter(|_| inventory.trusted);
+        let contents = inventory.contents();
         let mut last = contents.map(|contents| contents.flushed_group);
         let acknowledged = inventory.tail.map_or(0, |tail| tail.group);
         let (mut name, mut with_groups) = (String::new(), inventory.logs.first().copied());

@@ -107,14 +107,11 @@ impl<'f> Old<'f> {
     }
 
     fn read_logs(&mut self, files: &dyn Files, inventory: &Inventory) -> io::Result<()> {
-        let contents = inventory
-            .manifest
-            .as_ref()
-            .map(|manifest| &manifest.contents);
         // Earlier logs have an older text than the manifest.
-        let first_log = contents.map_or(0, |contents| contents.first_log);
-        let flushed = contents.map(|contents| contents.flushed_group);
-        let mut last = flushed.filter(|_| self.trusted);
+        let manifest = inventory.manifest.as_ref();
+        let first_log = manifest.map_or(0, |manifest| manifest.contents.first_log);
+        let contents = inventory.contents();
+        let mut last = contents.map(|contents| contents.flushed_group);
         for number in &inventory.logs {
             let log = match Existing::open_any(files, *number) {
                 Ok(log) => log,

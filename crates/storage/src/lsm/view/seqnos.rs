@@ -148,11 +148,8 @@ impl<'v> BySeqno<'v> {
             Range::History => row::history_from(from).to_vec(),
         };
         let mut rows = self.view.merged(Vec::new(), &begin, from)?;
-        while let Some(row) = rows.row() {
-            if self.range == Range::Newest && row.tag() == HISTORY {
-                break;
-            }
-            let wanted = row.seqno() >= from && !row.is_gone() && self.is_in_range(row);
+        while let Some(row) = rows.row().filter(|row| self.is_in_range(*row)) {
+            let wanted = row.seqno() >= from && !row.is_gone();
             if wanted && !self.view.is_hidden(row, false)? {
                 self.window.add(row);
             }
