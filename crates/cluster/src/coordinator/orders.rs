@@ -107,7 +107,7 @@ pub(super) fn obey(view: &View, draft: &mut Draft<'_>, order: &Order) {
         Order::Rebalance => {
             orders.rebalance = Rebalance::Running;
             for (node, entry) in &view.nodes {
-                if entry.value.state == NodeState::New && view.alive.contains_key(node) {
+                if entry.value.state == NodeState::New {
                     set_state(view, draft, *node, NodeState::Active);
                 }
             }

@@ -436,19 +436,14 @@ fn gone_nodes_without_copies_do_not_count_as_gone() {
 }
 
 #[test]
-fn rebalance_makes_only_new_nodes_that_run_members() {
+fn rebalance_makes_a_node_a_member_that_is_not_alive_yet() {
     let (mut store, mut coordinator) = store();
-    let ids = [NodeId(2), NodeId(3)];
-    for id in ids {
-        put(&mut store, Key::Node(id), &Node::default());
-    }
+    put(&mut store, Key::Node(NodeId(2)), &Node::default());
     put(&mut store, Key::Spec(BucketId(1)), &spec(1));
-    put(&mut store, Key::Alive(ids[0]), &Alive::default());
     coordinator.order(Order::Rebalance);
     settle(&mut store, &mut coordinator);
-    let seen = view(&mut store);
-    let states = ids.map(|id| seen.nodes[&id].value.state);
-    assert_eq!(states, [NodeState::Active, NodeState::New]);
+    let state = view(&mut store).nodes[&NodeId(2)].value.state;
+    assert_eq!(state, NodeState::Active);
 }
 
 #[test]
