@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use model::{Document, Meta, Seqno, VbId, VbRecord};
 use storage::{
-    CommitInfo, Compacted, DamagedRow, DiskStore, DiskUsage, HistoryKept, HistoryLimits, Keep,
-    KeyRange, KvStore, MemStore, Snapshot, StoreError, Upkeep, VbBatch, Want,
+    CommitInfo, Compacted, DamagedRow, DiskStore, DiskUsage, DocumentRequest, HistoryKept,
+    HistoryLimits, Keep, KeyRange, KvStore, MemStore, Snapshot, StoreError, VbBatch, WorkTotals,
 };
 
 /// The store of a bucket's documents.
@@ -32,7 +32,7 @@ impl KvStore for Store {
     of_either! {
         load() -> Result<BTreeMap<VbId, VbRecord>, StoreError>;
         commit(batches: &[VbBatch<'_>]) -> Result<CommitInfo, StoreError>;
-        fetch(vb: VbId, wants: &[Want<'_>]) -> Result<Vec<Option<Document>>, StoreError>;
+        fetch(vb: VbId, wants: &[DocumentRequest<'_>]) -> Result<Vec<Option<Document>>, StoreError>;
         may_have(vb: VbId, key: &[u8]) -> bool;
         may_have_large() -> bool;
         snapshot(vb: VbId) -> Result<Box<dyn Snapshot>, StoreError>;
@@ -59,7 +59,7 @@ impl KvStore for Store {
         set_summary(text: &[u8]) -> Result<(), StoreError>;
         locate(vb: VbId, after: Seqno) -> DamagedRow;
         disk_usage() -> Result<DiskUsage, StoreError>;
-        upkeep() -> Upkeep;
+        upkeep() -> WorkTotals;
         close() -> Result<(), StoreError>;
     }
 }

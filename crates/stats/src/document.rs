@@ -3,7 +3,7 @@
 use engine::{ObserveState, OpError};
 use identity::Privilege;
 use model::{CollectionId, Meta, VbId, VbState, collection_key};
-use storage::{KvStore as _, Want};
+use storage::{DocumentRequest, KvStore as _};
 
 use super::collections::{hex, named};
 use super::figures::BucketFigures;
@@ -124,7 +124,7 @@ fn validity(
     if found.dirty {
         return "dirty";
     }
-    let want = Want {
+    let want = DocumentRequest {
         key,
         seqno: Some(found.meta.seqno),
     };

@@ -10,7 +10,7 @@ use engine::{
 use model::{FailoverEntry, Now, VbId, VbState, VbUuid};
 use registry::timings::{CountedResult, Merged, Timings};
 use registry::{Registry, ServedBucket, Store};
-use storage::{DiskUsage, HistoryKept, KvStore as _, Upkeep};
+use storage::{DiskUsage, HistoryKept, KvStore as _, WorkTotals};
 use wire::{Family, OpcodeInfo, Status};
 
 /// Commands that read a document.
@@ -238,7 +238,7 @@ impl<'a> BucketFigures<'a> {
     }
 
     /// Figures of the store's background work.
-    pub(super) fn upkeep(&self) -> Upkeep {
+    pub(super) fn upkeep(&self) -> WorkTotals {
         self.store().upkeep()
     }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use model::{Cas, Document, FailoverEntry, Meta, Seqno, VbId, VbRecord, VbState, VbUuid};
-use storage::{DiskOptions, DiskStore, EncryptionKeys, KvStore, VbBatch, Want};
+use storage::{DiskOptions, DiskStore, DocumentRequest, EncryptionKeys, KvStore, VbBatch};
 
 fn open(path: &Path) -> DiskStore {
     open_with(path, DiskOptions::default())
@@ -173,7 +173,7 @@ fn fetches(c: &mut Criterion) {
             b.iter(|| {
                 at = (at + 7_919) % DOCUMENTS;
                 let key = format!("\0key{at}");
-                let want = Want {
+                let want = DocumentRequest {
                     key: key.as_bytes(),
                     seqno: None,
                 };

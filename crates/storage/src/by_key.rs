@@ -41,7 +41,7 @@ pub struct KeyRows {
 }
 
 /// Request for rows by key.
-pub struct KeyLook<'l> {
+pub struct KeyQuery<'l> {
     /// Range of keys.
     pub range: &'l KeyRange,
     /// Whether only keys are wanted.
@@ -52,7 +52,7 @@ pub struct KeyLook<'l> {
     pub wants: &'l dyn Fn(&Meta, &[u8]) -> bool,
 }
 
-impl KeyLook<'_> {
+impl KeyQuery<'_> {
     /// Returns the rows of a snapshot with the lowest keys of the range, without tombstones and prepares.
     ///
     /// # Errors

@@ -32,7 +32,7 @@ mod work;
 
 pub use cipher::{EncryptionKeys, KeysError};
 
-pub use by_key::{KeyLook, KeyRow, KeyRows};
+pub use by_key::{KeyQuery, KeyRow, KeyRows};
 pub use error::{ErrorKind, StoreError};
 pub use history::{HistoryKept, HistoryLimits};
 pub use key_range::KeyRange;
@@ -42,7 +42,7 @@ pub use lsm::{
 };
 pub use mem::MemStore;
 pub use port::{
-    Change, Changes, CommitInfo, Compacted, DamagedRow, DiskUsage, Documents, Keep, KvStore,
-    LookedAt, RowLooker, Snapshot, Upkeep, VbBatch, Want,
+    Change, Changes, CommitInfo, Compacted, DamagedRow, DiskUsage, DocumentRequest, Documents,
+    Keep, KvStore, RowLooker, ScannedRow, Snapshot, VbBatch, WorkTotals,
 };
-pub use work::{Duty, Next, RunningWorker, Threads, Worker};
+pub use work::{Next, RunningWorker, Threads, WorkKind, Worker};

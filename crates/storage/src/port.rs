@@ -48,7 +48,11 @@ pub trait KvStore: Send + Sync + 'static {
     /// `Corrupt` if the bytes read are not those written, `Io`, `Closed`.
     ///
     /// Cost: about one read for each that exists; mostly none for others.
-    fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Result<Vec<Option<Document>>, StoreError>;
+    fn fetch(
+        &self,
+        vb: VbId,
+        wants: &[DocumentRequest<'_>],
+    ) -> Result<Vec<Option<Document>>, StoreError>;
 
     /// Whether a document or a tombstone of a key may exist. `false` is certain for everything
     /// committed before the call.
@@ -209,8 +213,8 @@ pub trait KvStore: Send + Sync + 'static {
     fn disk_usage(&self) -> Result<DiskUsage, StoreError>;
 
     /// Returns the totals of background work since the store was opened. Cost: none.
-    fn upkeep(&self) -> Upkeep {
-        Upkeep::default()
+    fn upkeep(&self) -> WorkTotals {
+        WorkTotals::default()
     }
 
     /// Syncs everything and records a clean stop. All later calls return `Closed`; a second close is no error.
@@ -299,10 +303,10 @@ pub(crate) fn is_beside(row: &Document) -> bool {
 }
 
 /// Callback for rows.
-pub type RowLooker<'f> = dyn FnMut(LookedAt<'_>) -> Result<ControlFlow<()>, StoreError> + 'f;
+pub type RowLooker<'f> = dyn FnMut(ScannedRow<'_>) -> Result<ControlFlow<()>, StoreError> + 'f;
 
 /// A row in a look.
-pub struct LookedAt<'r> {
+pub struct ScannedRow<'r> {
     /// Its metadata.
     pub meta: &'r Meta,
     /// Its key with collection prefix.
@@ -385,7 +389,7 @@ pub struct CommitInfo {
 
 /// Request for a document.
 #[derive(Clone, Copy, Debug)]
-pub struct Want<'a> {
+pub struct DocumentRequest<'a> {
     /// Its key with collection prefix.
     pub key: &'a [u8],
     /// If set, only the document or prepare at this seqno.
@@ -441,7 +445,7 @@ pub struct DiskUsage {
 
 /// Totals of a store's background work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Upkeep {
+pub struct WorkTotals {
     /// Merges of runs.
     pub merges: u64,
     /// Failed merges; each is retried.

@@ -23,7 +23,7 @@ pub trait Worker: Send {
 
 /// Kind of a store's background work. A commit may wait for a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Duty {
+pub enum WorkKind {
     /// Write a log's content to runs.
     Drain,
     /// Merges runs.
@@ -36,7 +36,7 @@ pub trait Threads: Send + Sync {
     ///
     /// # Errors
     /// No thread could be started.
-    fn start(&self, duty: Duty, worker: Box<dyn Worker>) -> io::Result<Box<dyn RunningWorker>>;
+    fn start(&self, duty: WorkKind, worker: Box<dyn Worker>) -> io::Result<Box<dyn RunningWorker>>;
 }
 
 /// A running worker.

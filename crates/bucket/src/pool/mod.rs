@@ -17,7 +17,7 @@ use std::thread::{Builder, Scope, available_parallelism};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use storage::{Duty, Next, RunningWorker, Threads, Worker};
+use storage::{Next, RunningWorker, Threads, WorkKind, Worker};
 
 use crate::scheduling::Priority;
 
@@ -172,10 +172,10 @@ impl Pool {
 }
 
 impl Threads for Pool {
-    fn start(&self, duty: Duty, worker: Box<dyn Worker>) -> io::Result<Box<dyn RunningWorker>> {
+    fn start(&self, duty: WorkKind, worker: Box<dyn Worker>) -> io::Result<Box<dyn RunningWorker>> {
         let lane = match duty {
-            Duty::Drain => Lane::Drain,
-            Duty::Merge => Lane::Merge,
+            WorkKind::Drain => Lane::Drain,
+            WorkKind::Merge => Lane::Merge,
         };
         Ok(Box::new(Self::start(self, lane, worker)?))
     }

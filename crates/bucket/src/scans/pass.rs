@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use model::{Meta, Seqno};
-use storage::{KeyLook, KeyRange, KeyRow, KvStore, Next, Snapshot, StoreError, Worker};
+use storage::{KeyQuery, KeyRange, KeyRow, KvStore, Next, Snapshot, StoreError, Worker};
 
 use super::sample::{hash, threshold};
 use super::scan::{Scan, ScanError, ScanStage};
@@ -150,7 +150,7 @@ impl<S: KvStore> Bucket<S> {
             from,
             to: scan.range.to.clone(),
         };
-        let look = KeyLook {
+        let look = KeyQuery {
             range: &range,
             keys_only: scan.ask.keys_only,
             bytes_max: budget,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use engine::{FetchKey, Restored, VBucket};
 use model::{Document, Seqno, VbId};
 use parking_lot::Mutex;
-use storage::{KvStore, Next, Want, Worker};
+use storage::{DocumentRequest, KvStore, Next, Worker};
 
 use crate::Bucket;
 use crate::admission::Purpose;
@@ -230,7 +230,7 @@ impl<S: KvStore> Bucket<S> {
     /// Reads one document; one at a time, because sizes are not known. Returns `None` if that failed.
     fn read_row(&self, vb: VbId, wanted: &FetchKey) -> Option<FetchedRow> {
         let seqno = wanted.seqno();
-        let want = Want {
+        let want = DocumentRequest {
             key: &wanted.key,
             seqno,
         };

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use model::{Document, Seqno, VbId};
-use storage::{KeyRange, KvStore, LookedAt, Next, Snapshot, StoreError, Worker};
+use storage::{KeyRange, KvStore, Next, ScannedRow, Snapshot, StoreError, Worker};
 
 use crate::Bucket;
 use crate::holds::Hold;
@@ -31,7 +31,7 @@ struct RowSizes {
 
 impl RowSizes {
     /// Adds a row. Returns its bytes in memory.
-    fn note(&mut self, row: &LookedAt<'_>) -> u64 {
+    fn note(&mut self, row: &ScannedRow<'_>) -> u64 {
         let bytes = Document::memory_bytes_of(row.key.len(), row.value_bytes) as u64;
         self.rows += 1;
         self.bytes += bytes;

@@ -5,8 +5,8 @@ use std::ops::Deref;
 
 use model::{Document, Meta, Seqno, VbId, VbRecord};
 use storage::{
-    CommitInfo, Compacted, DiskUsage, HistoryKept, HistoryLimits, Keep, KvStore, Snapshot,
-    StoreError, VbBatch, Want,
+    CommitInfo, Compacted, DiskUsage, DocumentRequest, HistoryKept, HistoryLimits, Keep, KvStore,
+    Snapshot, StoreError, VbBatch,
 };
 
 pub(crate) type Answer<T> = Result<T, StoreError>;
@@ -32,7 +32,7 @@ pub(crate) trait Hooks: Send + Sync + 'static {
         self.inner().commit(batches)
     }
 
-    fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Answer<Vec<Option<Document>>> {
+    fn fetch(&self, vb: VbId, wants: &[DocumentRequest<'_>]) -> Answer<Vec<Option<Document>>> {
         self.inner().fetch(vb, wants)
     }
 
@@ -82,7 +82,7 @@ impl<H: Hooks> KvStore for Hooked<H> {
         self.0.commit(batches)
     }
 
-    fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Answer<Vec<Option<Document>>> {
+    fn fetch(&self, vb: VbId, wants: &[DocumentRequest<'_>]) -> Answer<Vec<Option<Document>>> {
         self.0.before_read(vb)?;
         self.0.fetch(vb, wants)
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bucket::Clock;
 use model::{Document, VbId};
-use storage::{CommitInfo, KvStore, MemStore, VbBatch, Want};
+use storage::{CommitInfo, DocumentRequest, KvStore, MemStore, VbBatch};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -143,7 +143,7 @@ impl Hooks for SlowReads {
         self.has_large
     }
 
-    fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Answer<Vec<Option<Document>>> {
+    fn fetch(&self, vb: VbId, wants: &[DocumentRequest<'_>]) -> Answer<Vec<Option<Document>>> {
         for _ in 0..100 {
             self.clock.now();
         }

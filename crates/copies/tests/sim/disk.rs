@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use model::{Document, Seqno, VbId, VbRecord};
 use parking_lot::Mutex;
 use storage::{
-    CommitInfo, ErrorKind, HistoryKept, HistoryLimits, Keep, KvStore, MemStore, Snapshot,
-    StoreError, VbBatch, Want,
+    CommitInfo, DocumentRequest, ErrorKind, HistoryKept, HistoryLimits, Keep, KvStore, MemStore,
+    Snapshot, StoreError, VbBatch,
 };
 
 /// Faults of a disk.
@@ -93,7 +93,11 @@ impl KvStore for Disk {
         self.inner.commit(batches)
     }
 
-    fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Result<Vec<Option<Document>>, StoreError> {
+    fn fetch(
+        &self,
+        vb: VbId,
+        wants: &[DocumentRequest<'_>],
+    ) -> Result<Vec<Option<Document>>, StoreError> {
         self.check(vb, "fetching")?;
         self.inner.fetch(vb, wants)
     }

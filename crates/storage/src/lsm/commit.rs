@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use model::{Document, Seqno, VbId};
 
-use super::current::Note;
-use super::log::{LogRow, What};
+use super::current::LogNote;
+use super::log::{EntryKind, LogRow};
 use super::row::{self, ValuePlace, Written};
 use super::state::{self, Lineage, State};
 use super::writer::{Core, GroupWriter};
@@ -102,7 +102,7 @@ fn put(
     let seal_bytes = changes.writer.log.file.seal_bytes();
     let behind = if is_apart { value } else { &[] };
     let mut of = (0, row::DOCUMENT);
-    let place = changes.put(What::Row, vb, behind, |out, at| {
+    let place = changes.put(EntryKind::Row, vb, behind, |out, at| {
         let from = out.len();
         let apart = is_apart.then(|| ValuePlace {
             file,
@@ -122,7 +122,7 @@ fn put(
 
 /// Adds the removal of the row with a name and a seqno.
 pub(crate) fn put_gone(changes: &mut GroupWriter<'_>, vb: VbId, name: &[u8], seqno: Seqno) {
-    let place = changes.put(What::Row, vb, &[], |out, _| {
+    let place = changes.put(EntryKind::Row, vb, &[], |out, _| {
         row::encode_gone(name, seqno, out);
     });
     if let Some(place) = place {
@@ -138,10 +138,10 @@ pub(crate) fn put_state(
     record: &model::VbRecord,
     state: State,
 ) -> u64 {
-    let place = changes.put(What::Record, vb, &[], |out, _| {
+    let place = changes.put(EntryKind::Record, vb, &[], |out, _| {
         state::encode(record, &state, out);
     });
     let Some(place) = place else { return 0 };
-    changes.note(Note::State(vb, place, state));
+    changes.note(LogNote::State(vb, place, state));
     place.length() as u64
 }

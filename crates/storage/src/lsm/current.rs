@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use model::{Seqno, VbId};
 
 use super::bytes::{FileKind, damaged, named};
-use super::log::{LogIndex, LogOrder, LogPlace, LogRow, RecordAt, What};
+use super::log::{EntryKind, LogIndex, LogOrder, LogPlace, LogRow, RecordAt};
 use super::manifest::Manifest;
 use super::row::{Row, ValuePlace, value_file};
 use super::run::{Run, Section};
@@ -48,7 +48,7 @@ impl LogPart {
         rows.filter(move |row| row.seqno <= limit)
     }
 
-    fn read(&self, place: LogPlace, what: What, vb: VbId) -> io::Result<Vec<u8>> {
+    fn read(&self, place: LogPlace, what: EntryKind, vb: VbId) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         place.read(&self.file, what, vb, &mut bytes)?;
         Ok(bytes)
@@ -59,17 +59,17 @@ impl LogPart {
         &mut self,
         from: usize,
         states: &mut PerVb<State>,
-        notes: impl IntoIterator<Item = Note>,
+        notes: impl IntoIterator<Item = LogNote>,
     ) {
         self.index.link(from, &self.file);
         for note in notes {
             match note {
-                Note::Text(place) => self.index.text = Some(place),
-                Note::Forget(vb) => {
+                LogNote::Text(place) => self.index.text = Some(place),
+                LogNote::Forget(vb) => {
                     self.index.forget(vb);
                     states.remove(vb);
                 }
-                Note::State(vb, place, state) => {
+                LogNote::State(vb, place, state) => {
                     let limit = state.lineage.limit(self.index.epoch(vb));
                     self.index.set_record(vb, place, state.lineage.epoch, limit);
                     states.insert(vb, state);
@@ -93,7 +93,7 @@ pub(crate) fn state_bytes<'l>(
         {
             RecordAt::Before => {}
             RecordAt::Nowhere => return Ok(None),
-            RecordAt::Log(place) => return log.read(place, What::Record, vb).map(Some),
+            RecordAt::Log(place) => return log.read(place, EntryKind::Record, vb).map(Some),
         }
     }
     before.state(vb)
@@ -106,14 +106,14 @@ pub(crate) fn text_bytes<'l>(
 ) -> io::Result<Option<Vec<u8>>> {
     for log in logs {
         if let Some(place) = log.index.text {
-            return log.read(place, What::Text, VbId(0)).map(Some);
+            return log.read(place, EntryKind::Text, VbId(0)).map(Some);
         }
     }
     before.text()
 }
 
 /// An entry of a group beside its rows.
-pub(crate) enum Note {
+pub(crate) enum LogNote {
     State(VbId, LogPlace, State),
     Forget(VbId),
     Text(LogPlace),

@@ -11,8 +11,8 @@ use model::VbId;
 use super::bytes::damaged;
 use super::current::{LogPart, ValueFile, Version, state_bytes, text_bytes};
 use super::fault::shortage;
+use super::file_draft::FileDraft;
 use super::log::{Log, LogRow, read_rows};
-use super::made::Made;
 use super::manifest::{EncodedStates, Manifest, ManifestContents};
 use super::row::{Row, ValuePlace, value_file};
 use super::run::{Run, RunWriter};
@@ -122,11 +122,11 @@ pub(crate) fn flush(core: &Core, sealed: &LogPart) -> io::Result<()> {
     piece.write(sealed, &mut runs)?;
     drop(piece);
     let made = runs.writers.into_iter().map(|(writer, _)| writer.finish());
-    let (made, files): (Vec<Run>, Vec<Made>) =
+    let (made, files): (Vec<Run>, Vec<FileDraft>) =
         made.collect::<io::Result<Vec<_>>>()?.into_iter().unzip();
     made.iter().try_for_each(Run::load_filters)?;
     let written: u64 = made.iter().map(Run::rows).sum();
-    let change = Switch {
+    let change = ManifestChange {
         flushed: Some(sealed),
         files,
         new_values: BTreeMap::new(),
@@ -143,11 +143,11 @@ pub(crate) fn flush(core: &Core, sealed: &LogPart) -> io::Result<()> {
 
 /// Changes for the next manifest.
 #[derive(Default)]
-pub(crate) struct Switch<'s> {
+pub(crate) struct ManifestChange<'s> {
     /// The log that was written to runs, if any.
     pub(crate) flushed: Option<&'s LogPart>,
     /// New files.
-    pub(crate) files: Vec<Made>,
+    pub(crate) files: Vec<FileDraft>,
     /// New files of values.
     pub(crate) new_values: BTreeMap<u64, ValueFile>,
 }
@@ -160,10 +160,10 @@ impl Core {
     /// Those of the system: then nothing is changed in memory, and files that no manifest refers to are removed.
     pub(crate) fn switch(
         &self,
-        switch: Switch<'_>,
+        switch: ManifestChange<'_>,
         change: impl FnOnce(&mut Vec<Arc<Run>>),
     ) -> io::Result<()> {
-        let Switch {
+        let ManifestChange {
             flushed,
             mut files,
             new_values,
@@ -206,7 +206,7 @@ impl Core {
         let parts = parts(&before.manifest, flushed)?;
         // Names of new files are durable before a manifest refers to them.
         self.files.sync_names()?;
-        let keep = || files.iter_mut().for_each(Made::keep);
+        let keep = || files.iter_mut().for_each(FileDraft::keep);
         let manifest = Manifest::write(&*self.files, &contents, &parts, keep)?;
         let version = Arc::new(Version {
             manifest,

@@ -13,7 +13,7 @@ use model::{
 
 use super::bytes::FileKind;
 use super::files::{Directory, Files};
-use super::log::{Log, What};
+use super::log::{EntryKind, Log};
 use super::manifest::{EncodedStates, Manifest, ManifestContents};
 use super::row::{self, Row, ValuePlace, Written};
 use super::run::RunWriter;
@@ -193,10 +193,10 @@ fn log() {
     let mut log = Log::create(&*files, 5, 6, 4096).expect("a log");
     let mut group = log.begin();
     let put = |out: &mut Vec<u8>, _| out.extend_from_slice(b"abc");
-    log.put(&mut group, (What::Record, VbId(0x0102)), &[], put)
+    log.put(&mut group, (EntryKind::Record, VbId(0x0102)), &[], put)
         .expect("an entry");
     let put = |_: &mut Vec<u8>, _| {};
-    log.put(&mut group, (What::Forget, VbId(3)), &[], put)
+    log.put(&mut group, (EntryKind::Forget, VbId(3)), &[], put)
         .expect("an entry");
     log.finish(group).expect("a group");
     log.sync().expect("it is durable");

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use model::{Kind, Meta, Seqno, VbId, VbRecord};
 
 use super::commit::{put_gone, put_state};
-use super::current::Note;
+use super::current::LogNote;
 use super::fault::read_error_of;
-use super::log::What;
+use super::log::EntryKind;
 use super::row::{DOCUMENT, HISTORY, PREPARED, Row};
 use super::state::{State, StoredState};
 use super::view::{DiskSnapshot, NameRange, RowView};
@@ -75,9 +75,12 @@ fn go_back(state: &mut State, to: Seqno) -> Seqno {
 pub(crate) fn remove(core: &Core, vbs: &[VbId]) -> Result<(), StoreError> {
     let mut changes = core.begin("removing")?;
     for vb in vbs {
-        if changes.state(*vb).is_some() && changes.put(What::Forget, *vb, &[], |_, _| {}).is_some()
+        if changes.state(*vb).is_some()
+            && changes
+                .put(EntryKind::Forget, *vb, &[], |_, _| {})
+                .is_some()
         {
-            changes.note(Note::Forget(*vb));
+            changes.note(LogNote::Forget(*vb));
         }
     }
     changes.finish()
@@ -87,7 +90,7 @@ pub(crate) fn remove(core: &Core, vbs: &[VbId]) -> Result<(), StoreError> {
 const DROPS_PER_COMMIT: usize = 5_000;
 
 /// Rows of a vBucket to be dropped, several at a time.
-struct Drops<'c> {
+struct RowDrops<'c> {
     core: &'c Core,
     vb: VbId,
     /// Epoch of the view in which the rows were found.
@@ -101,7 +104,7 @@ struct Drops<'c> {
     during: &'static str,
 }
 
-impl Drops<'_> {
+impl RowDrops<'_> {
     fn add(&mut self, row: Row<'_>) -> Result<(), StoreError> {
         self.rows.push((row.name().to_vec(), row.seqno()));
         if self.rows.len() >= DROPS_PER_COMMIT {
@@ -146,11 +149,11 @@ fn thinned<'c>(
     core: &'c Core,
     vb: VbId,
     during: &'static str,
-) -> Result<(DiskSnapshot, Drops<'c>), StoreError> {
+) -> Result<(DiskSnapshot, RowDrops<'c>), StoreError> {
     core.writer.lock().check(during)?;
     let snapshot = DiskSnapshot::open(&core.current.read(), vb);
     let snapshot = snapshot.map_err(read_error_of(vb, during))?;
-    let drops = Drops {
+    let drops = RowDrops {
         core,
         vb,
         epoch: snapshot.rows.lineage.epoch,

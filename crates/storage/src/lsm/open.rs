@@ -5,10 +5,10 @@ use std::io;
 use std::sync::Arc;
 
 use super::bytes::{FileKind, HEADER_BYTES, damaged, named};
-use super::current::{Current, LogPart, Note, ValueFile, Version, WalkBytes};
+use super::current::{Current, LogNote, LogPart, ValueFile, Version, WalkBytes};
 use super::files::Files;
 use super::flush::value_file_name;
-use super::log::{Entry, Existing, Log, LogRow, What, lacking_commits, lacks_groups};
+use super::log::{Entry, EntryKind, ExistingLog, Log, LogRow, lacking_commits, lacks_groups};
 use super::manifest::{self, EncodedStates, Manifest, ManifestContents};
 use super::options::DiskOptions;
 use super::row::{self, HISTORY, Row, ValuePlace, value_file};
@@ -71,7 +71,7 @@ pub(crate) fn check_unfinished(files: &dyn Files) -> io::Result<()> {
                 Err(error) => return Err(error),
             }
         } else if *name == first_log {
-            let log = Existing::open(files, 1);
+            let log = ExistingLog::open(files, 1);
             let groups = log.and_then(|log| log.replay(0, &mut |_| Ok(())));
             match groups {
                 Ok(groups) if groups.last_group == 0 => {}
@@ -252,7 +252,7 @@ impl Replay {
         let mut logs: Vec<LogPart> = Vec::new();
         for number in contents.first_log.. {
             let name = FileKind::Log.name(number);
-            let log = match Existing::open(files, number) {
+            let log = match ExistingLog::open(files, number) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => break,
                 // The log was unfinished when the process ended: it never had data.
                 Err(error)
@@ -288,7 +288,7 @@ impl Replay {
             let later = FileKind::of_name(&name)
                 .filter(|(kind, number)| *kind == FileKind::Log && *number > next);
             let Some((_, number)) = later else { continue };
-            if let Ok(log) = Existing::open(files, number)
+            if let Ok(log) = ExistingLog::open(files, number)
                 && log.has_groups()?
             {
                 return Err(damaged(format!(
@@ -299,7 +299,7 @@ impl Replay {
         Ok(())
     }
 
-    fn log(&mut self, log: &Existing) -> io::Result<LogPart> {
+    fn log(&mut self, log: &ExistingLog) -> io::Result<LogPart> {
         let mut part = LogPart::empty(Arc::clone(&log.file), log.number, self.last_group);
         let mut linked = 0;
         let before = self.last_group;
@@ -319,7 +319,7 @@ impl Replay {
     ) -> io::Result<()> {
         let vb = entry.vb;
         let note = match entry.what {
-            What::Row => {
+            EntryKind::Row => {
                 let row = Row::of(entry.body)?;
                 self.has_history |= row.tag() == HISTORY;
                 let of = (row::hash(vb, row.name()), row::class(row.name()));
@@ -327,12 +327,12 @@ impl Replay {
                 part.index.stage(row);
                 return Ok(());
             }
-            What::Text => Note::Text(entry.place),
-            What::Forget => Note::Forget(vb),
-            What::Record => {
+            EntryKind::Text => LogNote::Text(entry.place),
+            EntryKind::Forget => LogNote::Forget(vb),
+            EntryKind::Record => {
                 let stored = state::decode(entry.body).ok_or_else(|| state::no_record(vb))?;
                 self.next_epoch = self.next_epoch.max(stored.state.lineage.epoch + 1);
-                Note::State(vb, entry.place, stored.state)
+                LogNote::State(vb, entry.place, stored.state)
             }
         };
         let from = std::mem::replace(linked, part.index.len());

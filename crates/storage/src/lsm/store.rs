@@ -10,11 +10,11 @@ use model::{Document, Meta, Seqno, VbId, VbRecord};
 use parking_lot::{Mutex, RwLock};
 
 use super::compaction::CompactionWorker;
-use super::current::Note;
+use super::current::LogNote;
 use super::fault::{read_error, read_error_of};
 use super::files::Files;
 use super::flush::FlushWorker;
-use super::log::What;
+use super::log::EntryKind;
 use super::maintain;
 use super::open::{self, StoreContent};
 use super::options::DiskOptions;
@@ -25,9 +25,10 @@ use super::{commit, locate, summary};
 use crate::history::{HistoryKept, HistoryLimits};
 use crate::key_range::KeyRange;
 use crate::port::{
-    CommitInfo, Compacted, DamagedRow, DiskUsage, Keep, KvStore, Snapshot, Upkeep, VbBatch, Want,
+    CommitInfo, Compacted, DamagedRow, DiskUsage, DocumentRequest, Keep, KvStore, Snapshot,
+    VbBatch, WorkTotals,
 };
-use crate::work::{Duty, RunningWorker, Threads};
+use crate::work::{RunningWorker, Threads, WorkKind};
 use crate::{ErrorKind, StoreError};
 
 /// Approximate memory of the workers in bytes: rows being sorted, a filter being built, blocks of runs being merged.
@@ -93,7 +94,7 @@ impl DiskStore {
             upkeep: Mutex::default(),
         });
         let compaction = CompactionWorker::new(Arc::clone(&core));
-        let compaction = threads.start(Duty::Merge, Box::new(compaction))?;
+        let compaction = threads.start(WorkKind::Merge, Box::new(compaction))?;
         let merging: Arc<dyn RunningWorker> = Arc::from(compaction);
         let flusher = FlushWorker::new(Arc::clone(&core), Arc::clone(&merging));
         let store = Self {
@@ -101,7 +102,7 @@ impl DiskStore {
             merging,
             lock: Mutex::new(None),
         };
-        let flusher = threads.start(Duty::Drain, Box::new(flusher))?;
+        let flusher = threads.start(WorkKind::Drain, Box::new(flusher))?;
         *store.core.flushing.worker.lock() = Some(flusher);
         store.core.flushing.ring();
         let opened = OpenedStore {
@@ -166,7 +167,11 @@ impl KvStore for DiskStore {
         commit::commit(&self.core, batches)
     }
 
-    fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> Result<Vec<Option<Document>>, StoreError> {
+    fn fetch(
+        &self,
+        vb: VbId,
+        wants: &[DocumentRequest<'_>],
+    ) -> Result<Vec<Option<Document>>, StoreError> {
         let during = "fetching documents";
         self.check_open(during)?;
         let fetch = |want| view::fetch(&self.core, vb, want).map_err(read_error_of(vb, during));
@@ -253,8 +258,8 @@ impl KvStore for DiskStore {
     fn set_manifest(&self, text: &[u8]) -> Result<(), StoreError> {
         let mut changes = self.core.begin("keeping the manifest")?;
         let put = |out: &mut Vec<u8>, _| out.extend_from_slice(text);
-        if let Some(place) = changes.put(What::Text, VbId(0), &[], put) {
-            changes.note(Note::Text(place));
+        if let Some(place) = changes.put(EntryKind::Text, VbId(0), &[], put) {
+            changes.note(LogNote::Text(place));
         }
         changes.finish()
     }
@@ -324,7 +329,7 @@ impl KvStore for DiskStore {
         })
     }
 
-    fn upkeep(&self) -> Upkeep {
+    fn upkeep(&self) -> WorkTotals {
         *self.core.upkeep.lock()
     }
 

@@ -10,8 +10,8 @@ use model::{Document, Seqno, VbId};
 
 use super::*;
 use crate::suite::{document, parts, put, record, view};
-use crate::work::{Duty, Next, RunningWorker, Threads, Worker};
-use crate::{Change, Changes, Keep, KvStore as _, VbBatch, Want};
+use crate::work::{Next, RunningWorker, Threads, WorkKind, Worker};
+use crate::{Change, Changes, DocumentRequest, Keep, KvStore as _, VbBatch};
 
 fn small() -> DiskOptions {
     DiskOptions {
@@ -57,7 +57,7 @@ fn disk_store_passes_the_suite_with_a_run_for_each_commit() {
 struct Idle;
 
 impl Threads for Idle {
-    fn start(&self, _: Duty, _: Box<dyn Worker>) -> io::Result<Box<dyn RunningWorker>> {
+    fn start(&self, _: WorkKind, _: Box<dyn Worker>) -> io::Result<Box<dyn RunningWorker>> {
         Ok(Box::new(Self))
     }
 }
@@ -102,7 +102,7 @@ fn removal_of_an_old_row_does_not_hide_a_newer_one_in_the_older_log() {
         changes: &Gone,
     };
     store.commit(&[batch]).expect("it goes into the next log");
-    let want = Want {
+    let want = DocumentRequest {
         key: b"\0k",
         seqno: None,
     };
@@ -136,7 +136,7 @@ fn compaction_during_a_rollback_reports_no_dropped_rows() {
 struct Stepped(Mutex<Vec<Box<dyn Worker>>>);
 
 impl Threads for Stepped {
-    fn start(&self, _: Duty, worker: Box<dyn Worker>) -> io::Result<Box<dyn RunningWorker>> {
+    fn start(&self, _: WorkKind, worker: Box<dyn Worker>) -> io::Result<Box<dyn RunningWorker>> {
         self.0.lock().expect("no panic").push(worker);
         Ok(Box::new(Idle))
     }
@@ -284,7 +284,7 @@ fn merges_end_above_a_damaged_run_whose_rows_are_dead() {
             }
             let is_damaged = |key: u64| {
                 let name = format!("\0k{key}");
-                let want = Want {
+                let want = DocumentRequest {
                     key: name.as_bytes(),
                     seqno: None,
                 };

@@ -6,17 +6,21 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::work::{Duty, Next, RunningWorker, Threads, Worker};
+use crate::work::{Next, RunningWorker, Threads, WorkKind, Worker};
 
 /// Starts a thread for each worker.
 #[derive(Debug)]
 pub(crate) struct OwnThreads;
 
 impl Threads for OwnThreads {
-    fn start(&self, duty: Duty, mut worker: Box<dyn Worker>) -> io::Result<Box<dyn RunningWorker>> {
+    fn start(
+        &self,
+        duty: WorkKind,
+        mut worker: Box<dyn Worker>,
+    ) -> io::Result<Box<dyn RunningWorker>> {
         let name = match duty {
-            Duty::Drain => "drain",
-            Duty::Merge => "merge",
+            WorkKind::Drain => "drain",
+            WorkKind::Merge => "merge",
         };
         let began = Instant::now();
         let now_ns = move || began.elapsed().as_nanos() as u64;
@@ -32,7 +36,7 @@ impl Threads for OwnThreads {
                 }
             }
         })?;
-        Ok(Box::new(Own {
+        Ok(Box::new(WorkerThread {
             unpark: thread.thread().clone(),
             handle: Mutex::new(Some(thread)),
         }))
@@ -40,12 +44,12 @@ impl Threads for OwnThreads {
 }
 
 /// A thread that runs one worker.
-struct Own {
+struct WorkerThread {
     unpark: std::thread::Thread,
     handle: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl RunningWorker for Own {
+impl RunningWorker for WorkerThread {
     fn ring(&self) {
         self.unpark.unpark();
     }

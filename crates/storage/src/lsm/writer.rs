@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use model::VbId;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
-use super::current::{Current, LogPart, Note};
+use super::current::{Current, LogNote, LogPart};
 use super::fault::{shortage, write_error};
 use super::files::Files;
-use super::log::{Log, LogGroup, LogPlace, LogRow, What};
+use super::log::{EntryKind, Log, LogGroup, LogPlace, LogRow};
 use super::options::DiskOptions;
 use super::state::State;
 use super::tail::{LastStop, TailFile};
-use crate::port::Upkeep;
+use crate::port::WorkTotals;
 use crate::work::RunningWorker;
 use crate::{ErrorKind, StoreError};
 
@@ -52,7 +52,7 @@ pub(crate) struct Core {
     pub(crate) renewing: AtomicBool,
     pub(crate) flushing: Flushing,
     pub(crate) stopping: AtomicBool,
-    pub(crate) upkeep: Mutex<Upkeep>,
+    pub(crate) upkeep: Mutex<WorkTotals>,
 }
 
 /// The flush worker as seen by writers.
@@ -182,7 +182,7 @@ pub(crate) struct GroupWriter<'c> {
     staged: Vec<LogRow>,
     from: usize,
     /// Other entries of the group, in its order.
-    notes: Vec<Note>,
+    notes: Vec<LogNote>,
     failed: Option<io::Error>,
 }
 
@@ -305,7 +305,7 @@ impl GroupWriter<'_> {
     /// Adds an entry, unless an earlier one failed.
     pub(crate) fn put(
         &mut self,
-        what: What,
+        what: EntryKind,
         vb: VbId,
         value: &[u8],
         encode: impl FnOnce(&mut Vec<u8>, u64),
@@ -329,7 +329,7 @@ impl GroupWriter<'_> {
     }
 
     /// Adds an entry that is no row.
-    pub(crate) fn note(&mut self, note: Note) {
+    pub(crate) fn note(&mut self, note: LogNote) {
         self.notes.push(note);
     }
 
@@ -337,12 +337,12 @@ impl GroupWriter<'_> {
     ///
     /// Cost: one lookup, as long as batches come in the order of their vBuckets.
     pub(crate) fn state(&self, vb: VbId) -> Option<State> {
-        let is_later = matches!(self.notes.last(), Some(Note::State(last, ..)) if *last < vb);
+        let is_later = matches!(self.notes.last(), Some(LogNote::State(last, ..)) if *last < vb);
         if !is_later {
             for note in self.notes.iter().rev() {
                 match note {
-                    Note::State(of, _, state) if *of == vb => return Some(state.clone()),
-                    Note::Forget(of) if *of == vb => return None,
+                    LogNote::State(of, _, state) if *of == vb => return Some(state.clone()),
+                    LogNote::Forget(of) if *of == vb => return None,
                     _ => {}
                 }
             }

@@ -11,8 +11,8 @@ use crate::key_range::KeyRange;
 use crate::merged::merged;
 use crate::points::RestorePoints;
 use crate::port::{
-    Change, CommitInfo, Compacted, DiskUsage, Documents, Keep, KvStore, LookedAt, RowLooker,
-    Snapshot, VbBatch, Want, is_beside,
+    Change, CommitInfo, Compacted, DiskUsage, DocumentRequest, Documents, Keep, KvStore, RowLooker,
+    ScannedRow, Snapshot, VbBatch, is_beside,
 };
 use crate::{ErrorKind, StoreError};
 
@@ -77,7 +77,7 @@ impl Contents {
         self.rows.remove(&seqno);
     }
 
-    fn fetch(&self, want: &Want<'_>) -> Option<Document> {
+    fn fetch(&self, want: &DocumentRequest<'_>) -> Option<Document> {
         let found = if let Some(seqno) = want.seqno {
             self.rows.get(&seqno)
         } else {
@@ -143,7 +143,7 @@ impl KvStore for MemStore {
         })
     }
 
-    fn fetch(&self, vb: VbId, wants: &[Want<'_>]) -> MemResult<Vec<Option<Document>>> {
+    fn fetch(&self, vb: VbId, wants: &[DocumentRequest<'_>]) -> MemResult<Vec<Option<Document>>> {
         let contents = self.contents(vb, "fetching documents")?;
         let fetch = |want| contents.as_ref()?.fetch(want);
         Ok(wants.iter().map(fetch).collect())
@@ -151,7 +151,7 @@ impl KvStore for MemStore {
 
     /// Cost: a visit of every row.
     fn may_have(&self, vb: VbId, key: &[u8]) -> bool {
-        let want = Want { key, seqno: None };
+        let want = DocumentRequest { key, seqno: None };
         let contents = self.contents(vb, "fetching documents");
         contents.is_ok_and(|contents| contents.is_some_and(|rows| rows.fetch(&want).is_some()))
     }
@@ -332,7 +332,7 @@ impl Snapshot for MemSnapshot {
         let by_key: BTreeMap<&[u8], &Document> =
             rows.filter(inside).map(|row| (row.key(), row)).collect();
         for (key, row) in by_key {
-            let flow = f(LookedAt {
+            let flow = f(ScannedRow {
                 meta: &row.meta(),
                 key,
                 value_bytes: row.value().len(),
@@ -367,7 +367,7 @@ mod tests {
         let store = MemStore::new();
         let document = crate::suite::document(1, "k", "v");
         crate::suite::put(&store, VbId(0), &[(document.clone(), Seqno::ZERO)]);
-        let wants = [Want {
+        let wants = [DocumentRequest {
             key: document.key(),
             seqno: Some(Seqno(1)),
         }];

@@ -5,11 +5,11 @@ use std::ops::{Bound, ControlFlow};
 use model::{Document, Kind, Meta, Seqno, VbId};
 
 use super::{document, put, tombstone};
-use crate::port::{LookedAt, Snapshot};
-use crate::{KeyLook, KeyRange, KeyRow, KvStore, MemStore};
+use crate::port::{ScannedRow, Snapshot};
+use crate::{KeyQuery, KeyRange, KeyRow, KvStore, MemStore};
 
-fn named(range: &KeyRange, keys_only: bool, bytes_max: usize) -> KeyLook<'_> {
-    KeyLook {
+fn named(range: &KeyRange, keys_only: bool, bytes_max: usize) -> KeyQuery<'_> {
+    KeyQuery {
         range,
         keys_only,
         bytes_max,
@@ -44,7 +44,7 @@ fn newest_rows_are_found(snapshot: &dyn Snapshot) {
     for wanted in [0, 1, 10, 100, 299, 300, u64::MAX] {
         let lowest = snapshot.newest(wanted);
         let mut found = Vec::new();
-        let take = &mut |row: LookedAt<'_>| {
+        let take = &mut |row: ScannedRow<'_>| {
             found.push((row.key.to_vec(), row.meta.seqno));
             Ok(ControlFlow::Continue(()))
         };

@@ -10,7 +10,8 @@ use model::{
 };
 
 use crate::{
-    Change, Changes, CommitInfo, ErrorKind, Keep, KvStore, Snapshot, StoreError, VbBatch, Want,
+    Change, Changes, CommitInfo, DocumentRequest, ErrorKind, Keep, KvStore, Snapshot, StoreError,
+    VbBatch,
 };
 
 /// Returns a live document.
@@ -156,11 +157,11 @@ fn a_new_store_is_empty(store: &dyn KvStore) {
     assert_eq!(scan(store, A, 0), []);
     assert!(store.snapshot(A).unwrap().record().is_none());
     let wants = [
-        Want {
+        DocumentRequest {
             key: b"\0k",
             seqno: Some(Seqno(1)),
         },
-        Want {
+        DocumentRequest {
             key: b"\0k",
             seqno: None,
         },
@@ -325,19 +326,19 @@ fn fetching_finds_with_and_without_a_seqno(store: &dyn KvStore) {
     );
     put(store, B, &[(document(1, "x", "1"), Seqno(0))]);
     let wants = [
-        Want {
+        DocumentRequest {
             key: b"\0b",
             seqno: Some(Seqno(2)),
         },
-        Want {
+        DocumentRequest {
             key: b"\0a",
             seqno: Some(Seqno(9)),
         },
-        Want {
+        DocumentRequest {
             key: b"\0a",
             seqno: None,
         },
-        Want {
+        DocumentRequest {
             key: b"\0x",
             seqno: None,
         },

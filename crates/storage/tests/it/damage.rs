@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use model::Seqno;
 use storage::{
-    Checked, DiskOptions, DiskStore, ErrorKind, KvStore as _, OpenErrorKind, VbBatch, Want, salvage,
+    Checked, DiskOptions, DiskStore, DocumentRequest, ErrorKind, KvStore as _, OpenErrorKind,
+    VbBatch, salvage,
 };
 
 use crate::directory::picture;
@@ -231,7 +232,7 @@ fn merges_continue_beside_a_damaged_run() {
                 Err(error) => assert_eq!((error.kind, vb), (ErrorKind::Corrupt, hurt[0])),
             }
             let (_, (key, value)) = rows.last_key_value().unwrap();
-            let want = Want {
+            let want = DocumentRequest {
                 key: key.as_bytes(),
                 seqno: None,
             };

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use model::{Seqno, VbId, VbRecord};
 use storage::{
-    Damage, DiskOptions, DiskStore, EncryptionKeys, ErrorKind, Keep, KvStore, OpenError,
-    OpenErrorKind, SalvageError, VbBatch, Want,
+    Damage, DiskOptions, DiskStore, DocumentRequest, EncryptionKeys, ErrorKind, Keep, KvStore,
+    OpenError, OpenErrorKind, SalvageError, VbBatch,
 };
 
 use crate::directory::picture;
@@ -344,7 +344,7 @@ fn fetch_run(path: &Path, lines: &[String]) -> (usize, Vec<ErrorKind>) {
     let store = open(path, lines);
     let fetched = RUN_KEYS.map(|seqno| {
         let key = format!("\0key{seqno:08}");
-        let want = Want {
+        let want = DocumentRequest {
             key: key.as_bytes(),
             seqno: None,
         };

@@ -22,7 +22,7 @@ use super::damage::{Damage, Keys};
 use super::directory::{OpenError, open_error};
 use super::files::Files;
 use super::flush::value_file_name;
-use super::log::{Existing, Searched, What, lacking_commits};
+use super::log::{EntryKind, ExistingLog, Searched, lacking_commits};
 use super::reading::ReadOnly;
 use super::row::{Row, ValuePlace, value_file};
 use super::run::{self, CheckEvent, Run};
@@ -191,14 +191,14 @@ impl Check<'_> {
         for number in &inventory.logs {
             let before = std::mem::replace(&mut name, FileKind::Log.name(*number));
             let is_first = inventory.logs.first() == Some(number);
-            let log = match Existing::open_any(self.files, *number) {
+            let log = match ExistingLog::open_any(self.files, *number) {
                 Ok(log) => log,
                 Err(error) => {
                     self.failed(&name, error)?;
                     continue;
                 }
             };
-            let header = Existing::open(self.files, *number).map(drop);
+            let header = ExistingLog::open(self.files, *number).map(drop);
             let Some(found) =
                 self.log((&before, &name), &log, last.filter(|_| inventory.trusted))?
             else {
@@ -226,7 +226,7 @@ impl Check<'_> {
     fn log(
         &mut self,
         (before, name): (&str, &str),
-        log: &Existing,
+        log: &ExistingLog,
         last: Option<u64>,
     ) -> io::Result<Option<Searched>> {
         let length = log.file.length()?;
@@ -234,7 +234,7 @@ impl Check<'_> {
         let mut values = 0;
         let found = log.search(last, &mut |entry| {
             states.apply(&entry);
-            if entry.what == What::Row {
+            if entry.what == EntryKind::Row {
                 *rows += 1;
                 values += u64::from(Row::of(entry.body)?.place().is_some());
             }
@@ -283,7 +283,7 @@ impl Check<'_> {
         }
         let mut end = length;
         if is_log {
-            let log = Existing::open_any(self.files, number)?;
+            let log = ExistingLog::open_any(self.files, number)?;
             let found = log.search(None, &mut |_| Ok(()))?;
             for missing in &found.missing {
                 let reason = format!("bytes {} to {} are damaged", missing.from, missing.to);

@@ -2,7 +2,7 @@
 
 use model::VbId;
 
-use crate::lsm::log::{Entry, What};
+use crate::lsm::log::{Entry, EntryKind};
 use crate::lsm::manifest::Manifest;
 use crate::lsm::state::{self, StoredState};
 use crate::per_vb::PerVb;
@@ -40,13 +40,13 @@ impl States {
     /// Applies an entry of a log.
     pub(crate) fn apply(&mut self, entry: &Entry<'_>) {
         match entry.what {
-            What::Record => {
+            EntryKind::Record => {
                 if let Some(stored) = state::decode(entry.body) {
                     self.record(entry.vb, stored);
                 }
             }
-            What::Forget => self.forget(entry.vb),
-            What::Row | What::Text => {}
+            EntryKind::Forget => self.forget(entry.vb),
+            EntryKind::Row | EntryKind::Text => {}
         }
     }
 

@@ -11,8 +11,8 @@ use model::VbId;
 use super::policy::MergePlan;
 use crate::lsm::bytes::FileKind;
 use crate::lsm::current::{ValueFile, Values};
-use crate::lsm::flush::Switch;
-use crate::lsm::made::Made;
+use crate::lsm::file_draft::FileDraft;
+use crate::lsm::flush::ManifestChange;
 use crate::lsm::row::{Row, ValuePlace};
 use crate::lsm::run::{Cursor, Merged, PARTS, Run, RunWriter, part_of};
 use crate::lsm::state::{Lineage, State};
@@ -25,17 +25,17 @@ const BUFFER_BYTES: usize = 256 << 10;
 const ROWS_PER_LOOK: u64 = 1024;
 
 /// Writer that moves values into a new file.
-struct Mover<'c> {
+struct ValueWriter<'c> {
     core: &'c Core,
     values: Values,
     emptied: &'c BTreeSet<u64>,
-    file: Option<(u64, Made)>,
+    file: Option<(u64, FileDraft)>,
     at: u64,
     buffer: Vec<u8>,
     row: Vec<u8>,
 }
 
-impl Mover<'_> {
+impl ValueWriter<'_> {
     /// Returns the row with its value in the new file, if the old file is to be emptied.
     fn moved<'r>(&'r mut self, row: Row<'r>) -> io::Result<Row<'r>> {
         let Some(place) = row
@@ -59,7 +59,7 @@ impl Mover<'_> {
             *number
         } else {
             let number = self.core.next_file.fetch_add(1, Ordering::Relaxed);
-            let (made, header) = Made::create(&self.core.files, FileKind::Values, number)?;
+            let (made, header) = FileDraft::create(&self.core.files, FileKind::Values, number)?;
             made.file.write_at(&header, 0)?;
             self.at = header.len() as u64;
             self.file = Some((number, made));
@@ -93,7 +93,7 @@ impl Mover<'_> {
     }
 
     /// Makes the values durable, without the name of their file.
-    fn finish(mut self) -> io::Result<Option<(u64, ValueFile, Made)>> {
+    fn finish(mut self) -> io::Result<Option<(u64, ValueFile, FileDraft)>> {
         self.write()?;
         let Some((number, made)) = self.file else {
             return Ok(None);
@@ -132,7 +132,7 @@ pub(super) fn merge(core: &Core, runs: &[Arc<Run>], plan: &MergePlan) -> io::Res
         runs: plan.runs.iter().map(|at| Arc::clone(&runs[*at])).collect(),
         older: &runs[plan.runs.last().map_or(0, |last| last + 1)..],
     };
-    let mut mover = Mover {
+    let mut mover = ValueWriter {
         core,
         values,
         emptied: &plan.emptied,
@@ -142,7 +142,7 @@ pub(super) fn merge(core: &Core, runs: &[Arc<Run>], plan: &MergePlan) -> io::Res
         row: Vec::new(),
     };
     let mut merged = Vec::new();
-    let mut switch = Switch::default();
+    let mut switch = ManifestChange::default();
     let parts = if plan.splits { PARTS } else { 1 };
     for part in 0..parts {
         let of_part = |vb: VbId| !plan.splits || part_of(vb) == part;
@@ -182,8 +182,8 @@ fn merge_part(
     inputs: &Inputs<'_>,
     lineages: &PerVb<Lineage>,
     of_part: impl Fn(VbId) -> bool,
-    mover: &mut Mover<'_>,
-) -> io::Result<Option<(Run, Made)>> {
+    mover: &mut ValueWriter<'_>,
+) -> io::Result<Option<(Run, FileDraft)>> {
     let has_rows = |vb| inputs.runs.iter().any(|run| run.section(vb).is_some());
     let vbs = lineages.iter();
     let mut vbs = vbs
@@ -207,7 +207,7 @@ fn merge_vb(
     core: &Core,
     inputs: &Inputs<'_>,
     (vb, lineage): (VbId, &Lineage),
-    mover: &mut Mover<'_>,
+    mover: &mut ValueWriter<'_>,
     writer: &mut RunWriter,
 ) -> io::Result<()> {
     let oldest = inputs.older.iter().all(|run| run.section(vb).is_none());

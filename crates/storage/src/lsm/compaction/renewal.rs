@@ -5,7 +5,7 @@ use std::io;
 
 use crate::lsm::current::Version;
 use crate::lsm::files::Files;
-use crate::lsm::flush::Switch;
+use crate::lsm::flush::ManifestChange;
 use crate::lsm::writer::Core;
 
 /// Next step of a renewal.
@@ -49,7 +49,7 @@ impl Core {
         let is_current = version.manifest.file.is_current(files);
         drop(current);
         if !is_current {
-            self.switch(Switch::default(), |_| {})?;
+            self.switch(ManifestChange::default(), |_| {})?;
         }
         Ok(Renewal::Over)
     }

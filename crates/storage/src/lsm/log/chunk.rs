@@ -21,7 +21,7 @@ pub(super) const LAST: u8 = 1;
 
 /// Kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum EntryKind {
     /// A row; a value that is stored apart follows the body.
     Row = 1,
     /// The state of a vBucket.
@@ -32,7 +32,7 @@ pub(crate) enum What {
     Text = 4,
 }
 
-impl What {
+impl EntryKind {
     fn of(number: u8) -> Option<Self> {
         [Self::Row, Self::Record, Self::Forget, Self::Text]
             .into_iter()
@@ -107,7 +107,7 @@ impl ChunkHeader {
 /// One entry in memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry<'a> {
-    pub(crate) what: What,
+    pub(crate) what: EntryKind,
     pub(crate) vb: VbId,
     /// Position of the body in the file.
     pub(crate) place: LogPlace,
@@ -117,7 +117,7 @@ pub(crate) struct Entry<'a> {
 impl<'a> Entry<'a> {
     /// Fills in the bytes before the body, for which `entry` has space. The checksum of an entry that is not `checked`,
     /// as one in a sealed piece, is 0.
-    pub(super) fn begin(what: What, vb: VbId, entry: &mut [u8], checked: bool) {
+    pub(super) fn begin(what: EntryKind, vb: VbId, entry: &mut [u8], checked: bool) {
         let length = (entry.len() - ENTRY_BYTES) as u32;
         entry[0] = what as u8;
         entry[1..3].copy_from_slice(&vb.0.to_be_bytes());
@@ -131,7 +131,7 @@ impl<'a> Entry<'a> {
     /// Reads the next entry from `reader`, which is at offset `at` of the file; `None` if it is invalid.
     pub(super) fn next(reader: &mut Reader<'a>, at: u64) -> Option<Self> {
         let before = reader.rest.len();
-        let what = What::of(reader.u8()?)?;
+        let what = EntryKind::of(reader.u8()?)?;
         let vb = VbId(reader.u16()?);
         let length = reader.u32()? as usize;
         let _crc = reader.u32()?;
@@ -147,7 +147,7 @@ impl<'a> Entry<'a> {
 
     /// Returns the bytes of the value after the entry; `None` if the entry is invalid.
     pub(super) fn value_bytes(&self) -> Option<usize> {
-        if self.what != What::Row {
+        if self.what != EntryKind::Row {
             return Some(0);
         }
         let place = Row::of(self.body).ok()?.place();
@@ -155,7 +155,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-fn checksum(what: What, vb: VbId, body: &[u8]) -> u32 {
+fn checksum(what: EntryKind, vb: VbId, body: &[u8]) -> u32 {
     let mut crc = crc32fast::Hasher::new();
     crc.update(&[what as u8]);
     crc.update(&vb.0.to_be_bytes());
@@ -167,7 +167,7 @@ fn checksum(what: What, vb: VbId, body: &[u8]) -> u32 {
 ///
 /// # Errors
 /// `InvalidData` if it is not the body of this entry.
-pub(super) fn check_body(what: What, vb: VbId, bytes: &[u8]) -> io::Result<&[u8]> {
+pub(super) fn check_body(what: EntryKind, vb: VbId, bytes: &[u8]) -> io::Result<&[u8]> {
     let split = bytes.split_first_chunk::<CRC_BYTES>();
     let (crc, body) = split.ok_or_else(|| damaged("an entry of a log is cut"))?;
     if u32::from_be_bytes(*crc) == checksum(what, vb, body) {

@@ -5,7 +5,7 @@ use std::io;
 use hashbrown::HashTable;
 use model::{Seqno, VbId};
 
-use crate::lsm::log::chunk::What;
+use crate::lsm::log::chunk::EntryKind;
 use crate::lsm::log::place::LogPlace;
 use crate::lsm::row::Row;
 use crate::lsm::sealed::StoreFile;
@@ -66,7 +66,7 @@ impl LogRow {
 
     /// Reads the row into `bytes`.
     pub(crate) fn read(&self, file: &StoreFile, bytes: &mut Vec<u8>) -> io::Result<()> {
-        self.place.read(file, What::Row, self.vb, bytes)
+        self.place.read(file, EntryKind::Row, self.vb, bytes)
     }
 }
 

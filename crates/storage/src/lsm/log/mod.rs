@@ -23,11 +23,11 @@ use super::sealed::{self, StoreFile};
 use chunk::{CHUNK_HEADER_BYTES, ChunkHeader, ENTRY_BYTES, LAST};
 use piece::{LENGTH_BYTES, PIECE_BYTES};
 
-pub(crate) use chunk::{Entry, What};
+pub(crate) use chunk::{Entry, EntryKind};
 pub(crate) use index::{LogIndex, LogRow, RecordAt};
 pub(crate) use order::{LogOrder, Ordered, read_rows};
 pub(crate) use place::LogPlace;
-pub(crate) use replay::{Existing, lacking_commits, lacks_groups};
+pub(crate) use replay::{ExistingLog, lacking_commits, lacks_groups};
 pub(crate) use search::Searched;
 
 /// Bytes of a chunk at which it is written; only a large value makes a larger one.
@@ -136,7 +136,7 @@ impl Log {
     pub(crate) fn put(
         &mut self,
         group: &mut LogGroup,
-        (what, vb): (What, VbId),
+        (what, vb): (EntryKind, VbId),
         value: &[u8],
         encode: impl FnOnce(&mut Vec<u8>, u64),
     ) -> io::Result<LogPlace> {

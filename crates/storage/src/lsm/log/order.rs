@@ -7,7 +7,7 @@ use std::sync::Arc;
 use model::VbId;
 use parking_lot::Mutex;
 
-use super::chunk::What;
+use super::chunk::EntryKind;
 use super::index::{LogIndex, LogRow};
 use super::piece::EntryReader;
 use super::place::LogPlace;
@@ -108,7 +108,7 @@ impl Ordered {
         let places = self.vbs.get(vb).map_or(&[][..], |places| places);
         let read = |place: LogPlace| {
             let mut bytes = Vec::new();
-            place.read(file, What::Row, vb, &mut bytes)?;
+            place.read(file, EntryKind::Row, vb, &mut bytes)?;
             io::Result::Ok(bytes)
         };
         let (mut low, mut high) = (0, places.len());
@@ -161,7 +161,7 @@ pub(crate) fn read_rows(
         reader.load(from..end)?;
         let (adjacent, others) = rest.split_at(count);
         for row in adjacent {
-            let body = reader.body(What::Row, row.vb, row.place)?;
+            let body = reader.body(EntryKind::Row, row.vb, row.place)?;
             places.push((row.vb, arena.len(), body.len()));
             arena.extend_from_slice(body);
         }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use model::VbId;
 
 use crate::lsm::bytes::{CRC_BYTES, damaged};
-use crate::lsm::log::chunk::{What, check_body};
+use crate::lsm::log::chunk::{EntryKind, check_body};
 use crate::lsm::log::place::LogPlace;
 use crate::lsm::sealed::StoreFile;
 
@@ -56,7 +56,7 @@ impl<'f> EntryReader<'f> {
     ///
     /// # Errors
     /// Those of the system; `InvalidData` if it is not the written body.
-    pub(crate) fn body(&mut self, what: What, vb: VbId, place: LogPlace) -> io::Result<&[u8]> {
+    pub(crate) fn body(&mut self, what: EntryKind, vb: VbId, place: LogPlace) -> io::Result<&[u8]> {
         let body = place.offset()..place.offset() + place.length() as u64;
         if let Some(pieces) = self.file.pieces() {
             if !self.piece.contains(&body.start) {
@@ -108,7 +108,7 @@ impl LogPlace {
     pub(crate) fn read(
         self,
         file: &StoreFile,
-        what: What,
+        what: EntryKind,
         vb: VbId,
         bytes: &mut Vec<u8>,
     ) -> io::Result<()> {

@@ -19,7 +19,7 @@ const SEARCH_ZEROS_MAX: usize = 1 << 20;
 
 /// An existing log.
 #[derive(Debug)]
-pub(crate) struct Existing {
+pub(crate) struct ExistingLog {
     pub(crate) file: Arc<StoreFile>,
     pub(crate) number: u64,
     length: u64,
@@ -66,7 +66,7 @@ pub(crate) struct Groups {
     pub(crate) last_group: u64,
 }
 
-impl Existing {
+impl ExistingLog {
     /// Opens a log, and checks the header.
     pub(crate) fn open(files: &dyn Files, number: u64) -> io::Result<Self> {
         Self::of(sealed::open(files, FileKind::Log, number)?, number)

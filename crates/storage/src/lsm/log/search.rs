@@ -3,7 +3,7 @@
 use std::io;
 
 use super::chunk::Entry;
-use super::replay::{Existing, Groups};
+use super::replay::{ExistingLog, Groups};
 use crate::lsm::bytes::{FileKind, HEADER_BYTES};
 use crate::lsm::files::Files;
 use crate::lsm::sealed;
@@ -26,7 +26,7 @@ pub(crate) struct Searched {
     pub(crate) missing: Vec<Missing>,
 }
 
-impl Existing {
+impl ExistingLog {
     /// Opens a log, even one with a damaged header.
     pub(crate) fn open_any(files: &dyn Files, number: u64) -> io::Result<Self> {
         Self::of(sealed::open_any(files, FileKind::Log, number)?, number)

@@ -7,8 +7,8 @@ use xorf::{BinaryFuse8, BinaryFuse8Ref, DmaSerializable, Filter as _, FilterRef 
 
 use super::format::{FILTER_ROWS, FilterAt};
 use crate::lsm::bytes::{FileKind, HEADER_BYTES, damaged};
+use crate::lsm::file_draft::FileDraft;
 use crate::lsm::files::Files;
-use crate::lsm::made::Made;
 use crate::lsm::sealed::StoreFile;
 
 /// Bytes of filters in a temporary file that are written and read at once.
@@ -26,7 +26,7 @@ pub(super) struct FilterWriter {
     made: Vec<FilterAt>,
     waiting: Vec<u8>,
     /// The temporary file of finished filters, and their bytes.
-    aside: Option<Made>,
+    aside: Option<FileDraft>,
     aside_bytes: u64,
     /// Bytes returned by `next_piece`.
     given: u64,
@@ -35,7 +35,7 @@ pub(super) struct FilterWriter {
 impl FilterWriter {
     /// Creates a writer for run `number` with a temporary file. No file of values has that number.
     pub(super) fn aside(files: &Arc<dyn Files>, number: u64) -> io::Result<Self> {
-        let (made, header) = Made::create(files, FileKind::Values, number)?;
+        let (made, header) = FileDraft::create(files, FileKind::Values, number)?;
         made.file.write_at(&header, 0)?;
         Ok(Self {
             aside: Some(made),

@@ -12,8 +12,8 @@ use super::format::{
 };
 use super::open::Run;
 use crate::lsm::bytes::{FileKind, HEADER_BYTES, damaged};
+use crate::lsm::file_draft::FileDraft;
 use crate::lsm::files::Files;
-use crate::lsm::made::Made;
 use crate::lsm::row::{self, HISTORY, Row};
 
 /// Bytes that are written at once.
@@ -23,7 +23,7 @@ const SYNC_BYTES: u64 = 32 << 20;
 
 /// A run being written.
 pub(crate) struct RunWriter {
-    made: Made,
+    made: FileDraft,
     number: u64,
     index: Index,
     buffer: Vec<u8>,
@@ -42,7 +42,7 @@ pub(crate) struct RunWriter {
 impl RunWriter {
     /// Creates the file.
     pub(crate) fn create(files: &Arc<dyn Files>, number: u64) -> io::Result<Self> {
-        let (made, header) = Made::create(files, FileKind::Run, number)?;
+        let (made, header) = FileDraft::create(files, FileKind::Run, number)?;
         Ok(Self {
             made,
             number,
@@ -210,7 +210,7 @@ impl RunWriter {
 
     /// Ends the run, durably except for its name. The file is removed unless it is kept. Its
     /// filters are not in memory yet.
-    pub(crate) fn finish(mut self) -> io::Result<(Run, Made)> {
+    pub(crate) fn finish(mut self) -> io::Result<(Run, FileDraft)> {
         self.end_section()?;
         self.index.filters = self.add_filters()?;
         let (from, index_at) = (self.buffer.len(), self.bytes());

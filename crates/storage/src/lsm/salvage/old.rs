@@ -9,7 +9,7 @@ use model::{Cas, Document, Seqno, VbId, VbRecord};
 use crate::lsm::bytes::FileKind;
 use crate::lsm::check::{Inventory, States, ValueFiles};
 use crate::lsm::files::Files;
-use crate::lsm::log::{Entry, Existing, LogPlace, What};
+use crate::lsm::log::{Entry, EntryKind, ExistingLog, LogPlace};
 use crate::lsm::row::{HISTORY, Row};
 use crate::lsm::run::{FoundBlock, scan};
 use crate::lsm::sealed::{self, StoreFile};
@@ -113,7 +113,7 @@ impl<'f> Old<'f> {
         let contents = inventory.contents();
         let mut last = contents.map(|contents| contents.flushed_group);
         for number in &inventory.logs {
-            let log = match Existing::open_any(files, *number) {
+            let log = match ExistingLog::open_any(files, *number) {
                 Ok(log) => log,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
@@ -123,7 +123,7 @@ impl<'f> Old<'f> {
             let follows = last.filter(|_| self.trusted);
             let found = log.search(follows, &mut |entry| {
                 self.entry(*number, &entry, &mut pending);
-                if entry.what == What::Text && has_text {
+                if entry.what == EntryKind::Text && has_text {
                     self.text = Some(entry.body.to_vec());
                     self.text_lost = false;
                 }
@@ -144,11 +144,11 @@ impl<'f> Old<'f> {
     fn entry(&mut self, log: u64, entry: &Entry<'_>, pending: &mut PerVb<Vec<LogPlace>>) {
         self.states.apply(entry);
         match entry.what {
-            What::Row => {
+            EntryKind::Row => {
                 let rows = pending.slot(entry.vb).get_or_insert_default();
                 rows.push(entry.place);
             }
-            What::Record => {
+            EntryKind::Record => {
                 let Some(stored) = crate::lsm::state::decode(entry.body) else {
                     return;
                 };
@@ -157,7 +157,7 @@ impl<'f> Old<'f> {
                 let rows = self.logged.slot(entry.vb).get_or_insert_default();
                 rows.extend(places.into_iter().map(|place| Logged { log, place, epoch }));
             }
-            What::Forget | What::Text => {}
+            EntryKind::Forget | EntryKind::Text => {}
         }
     }
 
@@ -214,7 +214,7 @@ impl<'f> Old<'f> {
                 continue;
             };
             // The row was readable before.
-            if row.place.read(file, What::Row, vb, &mut bytes).is_ok() {
+            if row.place.read(file, EntryKind::Row, vb, &mut bytes).is_ok() {
                 newest.add(Row::of(&bytes)?, limit);
             }
         }

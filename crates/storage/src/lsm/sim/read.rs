@@ -6,8 +6,8 @@ use model::{Document, Seqno, VbId, VbRecord};
 
 use super::workload::ABSENT;
 use super::world::VbState;
-use crate::port::{KvStore, Snapshot, Want};
-use crate::{KeyLook, KeyRange, KeyRow, StoreError};
+use crate::port::{DocumentRequest, KvStore, Snapshot};
+use crate::{KeyQuery, KeyRange, KeyRow, StoreError};
 
 /// A deviation from the expected state.
 #[derive(Debug)]
@@ -247,13 +247,13 @@ fn by_fetch(
     let mut wants = Vec::new();
     let mut expected = Vec::new();
     for (seqno, row) in rows {
-        wants.push(Want {
+        wants.push(DocumentRequest {
             key: row.key(),
             seqno: Some(*seqno),
         });
         expected.push(Some(row));
         if !row.kind().is_prepared() {
-            wants.push(Want {
+            wants.push(DocumentRequest {
                 key: row.key(),
                 seqno: None,
             });
@@ -262,7 +262,7 @@ fn by_fetch(
     }
     let end = rows.last_key_value().map_or(Seqno::ZERO, |row| *row.0);
     for seqno in [None, Some(end.next())] {
-        wants.push(Want { key: ABSENT, seqno });
+        wants.push(DocumentRequest { key: ABSENT, seqno });
         expected.push(None);
     }
     let found = store.fetch(vb, &wants)?;
@@ -289,7 +289,7 @@ fn by_fetch(
 /// Checks that the keys of live documents are found in order.
 fn by_look(snapshot: &dyn Snapshot, rows: &BTreeMap<Seqno, Document>) -> Result<(), Deviation> {
     let range = KeyRange::default();
-    let look = KeyLook {
+    let look = KeyQuery {
         range: &range,
         keys_only: true,
         bytes_max: 1 << 20,

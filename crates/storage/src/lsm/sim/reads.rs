@@ -11,7 +11,7 @@ use super::random::Random;
 use super::threads::SimThreads;
 use crate::lsm::{DiskOptions, DiskStore};
 use crate::suite::{document, put, tombstone};
-use crate::{KeyLook, KeyRange, KeyRow, KvStore as _, Snapshot};
+use crate::{KeyQuery, KeyRange, KeyRow, KvStore as _, Snapshot};
 
 const VB: VbId = VbId(3);
 const ROWS: u64 = 3_000;
@@ -69,7 +69,7 @@ fn key(number: u64) -> String {
 
 fn found(snapshot: &dyn Snapshot, from: u64, to: u64) -> Vec<String> {
     let stored = |number| [b"\0", key(number).as_bytes()].concat();
-    let look = KeyLook {
+    let look = KeyQuery {
         range: &KeyRange {
             from: stored(from).into(),
             to: Some(stored(to).into()),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::work::{Duty, Next, RunningWorker, Threads, Worker};
+use crate::work::{Next, RunningWorker, Threads, WorkKind, Worker};
 
 /// Maximum number of steps of a worker; more count as endless.
 const STEPS_MAX: u32 = 100_000;
@@ -117,7 +117,11 @@ impl SimThreads {
 }
 
 impl Threads for SimThreads {
-    fn start(&self, _duty: Duty, worker: Box<dyn Worker>) -> io::Result<Box<dyn RunningWorker>> {
+    fn start(
+        &self,
+        _duty: WorkKind,
+        worker: Box<dyn Worker>,
+    ) -> io::Result<Box<dyn RunningWorker>> {
         let slot = Arc::new(WorkerSlot {
             worker: Mutex::new(Some(worker)),
             due: Mutex::new(Next::Again),

@@ -6,10 +6,14 @@ use model::{Document, Seqno, VbId};
 
 use crate::lsm::row::{self, Row};
 use crate::lsm::writer::Core;
-use crate::port::Want;
+use crate::port::DocumentRequest;
 
 /// Returns the document of a key.
-pub(crate) fn fetch(core: &Core, vb: VbId, want: &Want<'_>) -> io::Result<Option<Document>> {
+pub(crate) fn fetch(
+    core: &Core,
+    vb: VbId,
+    want: &DocumentRequest<'_>,
+) -> io::Result<Option<Document>> {
     let document = of_tag(core, vb, row::DOCUMENT, want.key)?;
     match (want.seqno, &document) {
         (None, _) => Ok(document),

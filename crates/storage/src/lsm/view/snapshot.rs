@@ -13,7 +13,7 @@ use crate::lsm::current::Current;
 use crate::lsm::fault::read_error_of;
 use crate::lsm::row::{DOCUMENT, HISTORY};
 use crate::merged::merged;
-use crate::port::{DocumentResult, Documents, LookedAt, RowLooker, Snapshot};
+use crate::port::{DocumentResult, Documents, RowLooker, ScannedRow, Snapshot};
 
 /// A consistent view of one vBucket.
 pub(crate) struct DiskSnapshot {
@@ -109,7 +109,7 @@ impl Snapshot for DiskSnapshot {
             lowest,
             &names,
             &mut |row| {
-                f(LookedAt {
+                f(ScannedRow {
                     meta: &row.meta().map_err(&io)?,
                     key: row.key(),
                     value_bytes: row.value_bytes() as usize,

@@ -7,16 +7,16 @@ use super::bytes::{FileKind, HEADER_BYTES};
 use super::files::Files;
 use super::sealed::{self, StoreFile};
 
-/// A file that nothing refers to yet. It is removed if it is dropped before [`Made::keep`].
+/// A file that nothing refers to yet. It is removed if it is dropped before [`FileDraft::keep`].
 #[derive(Debug)]
-pub(crate) struct Made {
+pub(crate) struct FileDraft {
     files: Arc<dyn Files>,
     name: String,
     pub(crate) file: Arc<StoreFile>,
     kept: bool,
 }
 
-impl Made {
+impl FileDraft {
     /// Creates an empty file. Returns its header; its name is not durable yet.
     pub(crate) fn create(
         files: &Arc<dyn Files>,
@@ -40,7 +40,7 @@ impl Made {
     }
 }
 
-impl Drop for Made {
+impl Drop for FileDraft {
     fn drop(&mut self) {
         if !self.kept
             && let Err(error) = self.files.remove(&self.name)
