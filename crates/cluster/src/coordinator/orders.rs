@@ -1,5 +1,7 @@
 //! Changes in etcd by orders.
 
+use std::collections::BTreeSet;
+
 use super::draft::Draft;
 use crate::agreed::{Key, Node, NodeState, Orders, Rebalance, View};
 use crate::map::NodeId;
@@ -100,14 +102,14 @@ fn write(view: &View, draft: &mut Draft<'_>, node: NodeId, value: &Node) {
     }
 }
 
-/// Writes the changes of an order.
-pub(super) fn obey(view: &View, draft: &mut Draft<'_>, order: &Order) {
+/// Writes the changes of an order. A rebalance leaves new nodes that are `gone` as they are.
+pub(super) fn obey(view: &View, draft: &mut Draft<'_>, order: &Order, gone: &BTreeSet<NodeId>) {
     let mut orders = current(view);
     match *order {
         Order::Rebalance => {
             orders.rebalance = Rebalance::Running;
             for (node, entry) in &view.nodes {
-                if entry.value.state == NodeState::New {
+                if entry.value.state == NodeState::New && !gone.contains(node) {
                     set_state(view, draft, *node, NodeState::Active);
                 }
             }

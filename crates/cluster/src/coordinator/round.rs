@@ -35,6 +35,7 @@ impl Coordinator {
     /// Returns the next transaction, and whether it is that of the first order.
     pub(super) fn next_txn(&mut self, tick: &Tick<'_>, term: u64) -> (Option<Txn>, bool) {
         let view = tick.view;
+        let returning = self.returning(tick);
         while let Some(order) = self.orders.front() {
             let mut draft = Draft::new(self.cluster, view, term);
             match order {
@@ -53,14 +54,14 @@ impl Coordinator {
                     unsafe_failover::obey(view, &mut draft, *node, accepted);
                 }
                 Order::FailOverGracefully(node) => hand_over::obey(view, &mut draft, *node),
-                _ => orders::obey(view, &mut draft, order),
+                _ => orders::obey(view, &mut draft, order, &self.gone(tick, &returning)),
             }
             if let Some(txn) = draft.finish() {
                 return (Some(txn), true);
             }
             self.orders.pop_front();
         }
-        let txn = self.change_nodes(tick, term);
+        let txn = self.change_nodes(tick, term, returning);
         let txn = txn.or_else(|| self.make_maps(tick, term));
         (txn.or_else(|| self.change_rows(tick, term)), false)
     }
@@ -83,8 +84,22 @@ impl Coordinator {
         returning.map(|(node, _)| *node).collect()
     }
 
+    /// Returns the nodes that have not been alive for the time of a lease, except those that are returning.
+    fn gone(&self, tick: &Tick<'_>, returning: &BTreeSet<NodeId>) -> BTreeSet<NodeId> {
+        let has_watched = tick.now_ms >= tick.watching_since_ms + self.settings.lease_ms;
+        let is_gone =
+            |node: &&NodeId| !tick.view.alive.contains_key(*node) && !returning.contains(*node);
+        let gone = tick.view.nodes.keys().filter(is_gone);
+        gone.filter(|_| has_watched).copied().collect()
+    }
+
     /// Makes the first members of a cluster, and marks failed nodes.
-    fn change_nodes(&mut self, tick: &Tick<'_>, term: u64) -> Option<Txn> {
+    fn change_nodes(
+        &mut self,
+        tick: &Tick<'_>,
+        term: u64,
+        returning: BTreeSet<NodeId>,
+    ) -> Option<Txn> {
         let view = tick.view;
         let mut draft = Draft::new(self.cluster, view, term);
         let (none, empty) = (members(view).is_empty(), view.specs.is_empty());
@@ -96,7 +111,6 @@ impl Coordinator {
             }
         }
         hand_over::end(view, &mut draft);
-        let returning = self.returning(tick);
         let stuck = view.rows().filter(|(vb, version, row)| {
             let facts = self.facts(tick, Some((*vb, version.revision, row)));
             row.intent.is_some() && facts.is_stuck(*vb, row)

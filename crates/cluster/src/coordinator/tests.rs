@@ -436,14 +436,18 @@ fn gone_nodes_without_copies_do_not_count_as_gone() {
 }
 
 #[test]
-fn rebalance_makes_a_node_a_member_that_is_not_alive_yet() {
+fn rebalance_leaves_new_nodes_that_are_gone_and_takes_those_that_come() {
     let (mut store, mut coordinator) = store();
-    put(&mut store, Key::Node(NodeId(2)), &Node::default());
     put(&mut store, Key::Spec(BucketId(1)), &spec(1));
+    put(&mut store, Key::Node(NodeId(2)), &Node::default());
+    // The key of node 2 is older than a lease, that of node 3 is new: it is not alive yet.
+    settle(&mut store, &mut coordinator);
+    put(&mut store, Key::Node(NodeId(3)), &Node::default());
     coordinator.order(Order::Rebalance);
     settle(&mut store, &mut coordinator);
-    let state = view(&mut store).nodes[&NodeId(2)].value.state;
-    assert_eq!(state, NodeState::Active);
+    let seen = view(&mut store);
+    let states = [2, 3].map(|id| seen.nodes[&NodeId(id)].value.state);
+    assert_eq!(states, [NodeState::New, NodeState::Active]);
 }
 
 #[test]
