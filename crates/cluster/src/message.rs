@@ -33,6 +33,9 @@ pub enum Message {
         count: usize,
         /// Some of the copies, with their positions.
         copies: Vec<(Vb, Position)>,
+        /// Those of them with rows that cannot be read.
+        #[serde(default)]
+        damaged: Vec<Vb>,
     },
     /// The copies cannot be sealed for this epoch and term.
     SealAllRefused {

@@ -48,6 +48,8 @@ pub(crate) struct Adoption {
     term: u64,
     /// Answers by node: its number of copies, and the copies that it has listed so far.
     answers: BTreeMap<NodeId, (usize, BTreeMap<Vb, Position>)>,
+    /// Copies with rows that cannot be read, as their nodes answered.
+    damaged: BTreeSet<(NodeId, Vb)>,
     asked_ms: Option<u64>,
     /// Writes of each transaction that is left, once all copies are sealed.
     left: VecDeque<Vec<Op>>,
@@ -84,6 +86,7 @@ impl Adoption {
             ordered,
             term: highest.unwrap_or(0) + TERMS_ABOVE,
             answers: BTreeMap::new(),
+            damaged: BTreeSet::new(),
             asked_ms: None,
             left: VecDeque::new(),
             in_flight: None,
@@ -119,6 +122,11 @@ impl Adoption {
             answer.0 = count;
             answer.1.extend(copies.iter().copied());
         }
+    }
+
+    /// Records copies of a node with rows that cannot be read.
+    pub(crate) fn note_damaged(&mut self, from: NodeId, vbs: &[Vb]) {
+        self.damaged.extend(vbs.iter().map(|vb| (from, *vb)));
     }
 
     /// Records that a node refused: it has seen this epoch, or has a copy of this term. A refusal after all
@@ -254,6 +262,7 @@ impl Adoption {
                     term: self.term,
                     mark: self.mark,
                     copies: self.copies(),
+                    damaged: self.damaged.clone(),
                     nodes: self.nodes.iter().copied().collect(),
                     lost: self.ordered.1.clone(),
                 };

@@ -264,7 +264,7 @@ fn adoption_keeps_partly_built_copies_out_of_elections() {
         ..Entry::default()
     };
     known.specs.insert(bucket, spec);
-    let written = |known: &View, branches: [u64; 2]| {
+    let written_beside = |known: &View, branches: [u64; 2], damaged: &[NodeId]| {
         let at = |branch| Position {
             branch,
             ..Position::default()
@@ -280,6 +280,7 @@ fn adoption_keeps_partly_built_copies_out_of_elections() {
                 issued: 1,
             },
             copies: [(vb, copies)].into(),
+            damaged: damaged.iter().map(|node| (*node, vb)).collect(),
             nodes: NODES.to_vec(),
             lost: Vec::new(),
         };
@@ -291,9 +292,18 @@ fn adoption_keeps_partly_built_copies_out_of_elections() {
         });
         serde_json::from_str::<Chunk>(&puts.next().unwrap()).unwrap()
     };
+    let written = |known: &View, branches| written_beside(known, branches, &[]);
     for chain in [&NODES[1..], &NODES[..]] {
         known.maps.insert((bucket, 0), entry(row(chain, 3)));
         assert_eq!(*written(&known, [5, 5]).rows, [row(chain, 1_000)]);
+    }
+    // Of copies that have as much, a whole one is kept; a damaged one that has more is needed.
+    let mut alone = known.clone();
+    let chunk = entry(row(&NODES[1..], 3));
+    alone.maps.insert((bucket, 0), chunk);
+    for (branches, kept) in [([5, 5], NODES[0]), ([4, 5], NODES[1])] {
+        let rows = written_beside(&alone, branches, &NODES[1..]).rows;
+        assert_eq!(rows[0].chain.active(), Some(kept));
     }
     let older = Row {
         adopted: 1_000,

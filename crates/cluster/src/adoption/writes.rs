@@ -23,6 +23,8 @@ pub(super) struct Sealed {
     pub(super) term: u64,
     pub(super) mark: Mark,
     pub(super) copies: BTreeMap<Vb, Vec<(NodeId, Position)>>,
+    /// Copies with rows that cannot be read. Of copies that have as much, whole ones are kept.
+    pub(super) damaged: BTreeSet<(NodeId, Vb)>,
     /// Nodes that answered.
     pub(super) nodes: Vec<NodeId>,
     /// Nodes that are given up.
@@ -54,7 +56,8 @@ impl Sealed {
                 .map_or(usize::MAX, |(at, _)| at)
         };
         let mut found = found.clone();
-        found.sort_by_key(|(node, position)| (Reverse(*position), place(*node)));
+        let is_damaged = |node: NodeId| self.damaged.contains(&(node, vb));
+        found.sort_by_key(|(node, position)| (Reverse(*position), is_damaged(*node), place(*node)));
         found.truncate(copies);
         let nodes: Vec<NodeId> = found.iter().map(|(node, _)| *node).collect();
         let newest = found[0].1.branch;

@@ -2,7 +2,9 @@
 
 use super::machine::{Copies, Output, Participant, Purpose};
 use crate::adoption::{Adoption, AdoptionOutput};
+use crate::agent::Copy;
 use crate::agreed::Controller;
+use crate::condition::Condition;
 use crate::coord::Answer;
 use crate::map::{NodeId, Vb};
 use crate::message::Message;
@@ -73,7 +75,11 @@ impl Participant {
                 term,
                 count,
                 copies,
-            } => adoption.sealed(from, (*epoch, *term), *count, copies),
+                damaged,
+            } => {
+                adoption.note_damaged(from, damaged);
+                adoption.sealed(from, (*epoch, *term), *count, copies);
+            }
             Message::SealAllRefused { epoch, term } => adoption.refused(*epoch, *term),
             _ => {}
         }
@@ -116,21 +122,25 @@ impl Participant {
             }
             return;
         }
-        let sealed: Vec<_> = all.iter().map(|(vb, copy)| (*vb, copy.position)).collect();
-        let count = sealed.len();
-        let mut tell = |copies: &[(Vb, _)]| {
-            let copies = copies.to_vec();
+        let count = all.len();
+        let mut tell = |part: &[(Vb, Copy)]| {
+            let copies = part.iter().map(|(vb, copy)| (*vb, copy.position));
+            let damaged = part
+                .iter()
+                .filter(|(_, copy)| copy.condition != Condition::Whole);
+            let (copies, damaged) = (copies.collect(), damaged.map(|(vb, _)| *vb).collect());
             let answer = Message::AllSealed {
                 epoch,
                 term,
                 count,
                 copies,
+                damaged,
             };
             self.outputs.push(Output::Send(from, answer));
         };
-        if sealed.is_empty() {
+        if all.is_empty() {
             tell(&[]);
         }
-        sealed.chunks(PART).for_each(tell);
+        all.chunks(PART).for_each(tell);
     }
 }

@@ -57,24 +57,13 @@ impl World {
                 complete: false,
                 kept: false,
             },
-            (
-                Message::AllSealed {
-                    epoch,
-                    term,
-                    count,
-                    mut copies,
-                },
-                Some(Bug::AnyCopyAdopted),
-            ) => {
-                for (_, position) in &mut copies {
-                    *position = Position::default();
+            (mut message @ Message::AllSealed { .. }, Some(Bug::AnyCopyAdopted)) => {
+                if let Message::AllSealed { copies, .. } = &mut message {
+                    for (_, position) in copies {
+                        *position = Position::default();
+                    }
                 }
-                Message::AllSealed {
-                    epoch,
-                    term,
-                    count,
-                    copies,
-                }
+                message
             }
             (message, _) => message,
         }
