@@ -28,7 +28,7 @@ const IDLE_MAX: Duration = Duration::from_secs(2);
 /// another one (for example the flusher for a drain) must not share its lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// Work that requests wait for, without device I/O: reliever, decider.
+    /// Work that requests wait for, without device I/O: reliever, timeouts of durable writes.
     Prompt,
     /// Work that may be late, without device I/O: expirer.
     Calm,
