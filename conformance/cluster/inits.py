@@ -138,6 +138,30 @@ def etcd_is_reached_over_tls(_):
             refused(etcd.addresses.replace("https:", "http:"), "x", UNAVAILABLE, "TLS")
 
 
+@suite.test
+def etcd_asks_for_a_certificate(_):
+    with tempfile.TemporaryDirectory(prefix="settee-conformance-cluster-") as home:
+        ours, other = (Path(home) / name for name in ("ours", "other"))
+        for folder in (ours, other):
+            folder.mkdir()
+        # Authorities of one name: etcd's own is told from the other one by its key.
+        authority, stranger = Authority.made(ours), Authority.made(other)
+        trusts = ("--etcd-ca", str(authority.certificate))
+        asks = ("--client-cert-auth", "--trusted-ca-file", str(authority.certificate))
+        server = "subjectAltName=IP:127.0.0.1\nextendedKeyUsage=clientAuth,serverAuth"
+        etcd = Etcd(certificate=authority.sign("etcd", extension=server), flags=asks)
+        etcd.trusted, etcd.shown = str(authority.certificate), authority.sign("node")
+        with etcd:
+            shown = ("--etcd-cert", etcd.shown[0], "--etcd-key", etcd.shown[1])
+            must_init(etcd.addresses, "shown", *trusts, *shown)
+            certificate, key = stranger.sign("node")
+            strange = ("--etcd-cert", certificate, "--etcd-key", key)
+            for flags in ((), strange):
+                refused(etcd.addresses, "x", UNAVAILABLE, "needs a certificate", flags=[*trusts, *flags])
+            wrong = ["--etcd-ca", str(stranger.certificate), *shown]
+            refused(etcd.addresses, "x", UNAVAILABLE, "no trusted authority has signed it", flags=wrong)
+
+
 class Always:
     """A server that gives every connection the same answer, and closes it."""
 

@@ -48,7 +48,8 @@ class Etcd:
         self.clients, self.peers = ports[:members], ports[members:]
         self.processes = [None] * members
         self.token = None
-        self.trusted = None
+        # Of the stories' own calls: the authority that they trust, and the files of a certificate with its key.
+        self.trusted = self.shown = None
 
     @property
     def addresses(self):
@@ -128,6 +129,8 @@ class Etcd:
         request = urllib.request.Request(self.url(member) + path, json.dumps(body).encode(), headers)
         try:
             context = ssl.create_default_context(cafile=self.trusted) if self.trusted else None
+            if self.shown:
+                context.load_cert_chain(*self.shown)
             with urllib.request.urlopen(request, timeout=seconds, context=context) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:

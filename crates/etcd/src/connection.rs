@@ -1,5 +1,7 @@
 //! A connection to a member: HTTP/1.1, over TLS if the member's address asks for it.
 
+use std::error::Error;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,7 +64,7 @@ pub(crate) async fn connect(
     let sealed = TlsConnector::from(Arc::clone(config))
         .connect(name, socket)
         .await;
-    let refused = |error: std::io::Error| {
+    let refused = |error: io::Error| {
         let why = tls_refusal(&error).unwrap_or_else(|| error.to_string());
         fail(&format!("TLS: {why}"))
     };
@@ -137,6 +139,12 @@ pub(crate) async fn body(answer: Response<Incoming>) -> Result<Bytes, Refusal> {
 }
 
 fn lost(error: &hyper::Error) -> Problem {
+    // hyper's own text does not have the reason.
+    let source = error.source().and_then(<dyn Error>::downcast_ref);
+    if let Some(refusal) = source.and_then(tls_refusal) {
+        let sentence = format!("TLS: {}", one_line(&refusal));
+        return Problem::new(ProblemKind::Unreachable, sentence);
+    }
     let (kind, what) = if error.is_parse() {
         (ProblemKind::NotEtcd, "it does not speak HTTP")
     } else if error.is_incomplete_message() {
@@ -145,5 +153,6 @@ fn lost(error: &hyper::Error) -> Problem {
     } else {
         (ProblemKind::Unreachable, "the connection broke")
     };
-    Problem::new(kind, format!("{what} ({})", one_line(&error.to_string())))
+    let why = source.map_or_else(|| error.to_string(), io::Error::to_string);
+    Problem::new(kind, format!("{what} ({})", one_line(&why)))
 }

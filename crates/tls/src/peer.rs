@@ -8,7 +8,7 @@ use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier as _;
 use rustls::crypto::ring;
 use rustls::pki_types::{ServerName, UnixTime};
-use rustls::{CertificateError, ClientConfig};
+use rustls::{AlertDescription, CertificateError, ClientConfig};
 
 use crate::served::Tls;
 use crate::trust::Trust;
@@ -76,17 +76,40 @@ impl PeerTls {
 /// same at each attempt, so that callers log it once.
 pub fn tls_refusal(error: &io::Error) -> Option<String> {
     let refusal = error.get_ref()?.downcast_ref::<rustls::Error>()?;
-    let rustls::Error::InvalidCertificate(about) = refusal else {
-        return Some(refusal.to_string());
+    let about = match refusal {
+        rustls::Error::InvalidCertificate(about) => about,
+        rustls::Error::AlertReceived(alert) if is_about_certificates(*alert) => {
+            return Some(format!(
+                "the other side needs a certificate of this one, or refuses it ({alert:?})"
+            ));
+        }
+        _ => return Some(refusal.to_string()),
     };
     let why = match about {
         // Texts of rustls have the time of the attempt.
         CertificateError::ExpiredContext { .. } => "it has expired",
         CertificateError::NotValidYetContext { .. } => "it is not valid yet",
-        CertificateError::UnknownIssuer => "no trusted authority has signed it",
+        // A trusted authority with the name of the issuer has another key.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            "no trusted authority has signed it"
+        }
         _ => return Some(refusal.to_string()),
     };
     Some(format!("invalid peer certificate: {why}"))
+}
+
+/// Whether an alert is about the certificate of this side. Servers differ in the alert for a missing one.
+fn is_about_certificates(alert: AlertDescription) -> bool {
+    matches!(
+        alert,
+        AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::CertificateRequired
+            | AlertDescription::UnknownCA
+    )
 }
 
 #[cfg(test)]
@@ -108,5 +131,22 @@ mod tests {
             assert_eq!(soon, Some(format!("invalid peer certificate: {early}")));
         }
         assert_eq!(tls_refusal(&io::Error::other("reset")), None);
+    }
+
+    #[test]
+    fn refused_and_missing_certificates_are_told_from_other_alerts() {
+        let told = |alert| {
+            let error = io::Error::other(rustls::Error::AlertReceived(alert));
+            tls_refusal(&error).unwrap()
+        };
+        for alert in [
+            AlertDescription::BadCertificate,
+            AlertDescription::CertificateRequired,
+            AlertDescription::UnknownCA,
+        ] {
+            assert!(told(alert).contains("needs a certificate of this one, or refuses it"));
+        }
+        let version = told(AlertDescription::ProtocolVersion);
+        assert!(!version.contains("certificate"), "{version}");
     }
 }

@@ -64,7 +64,7 @@ impl Trust {
     pub(crate) fn roots(&self) -> io::Result<RootCertStore> {
         let path = self.ca.clone().unwrap_or_else(|| SYSTEM_FILE.into());
         let fail = |why: &dyn fmt::Display| {
-            let hint = "--ca FILE, between nodes --peer-ca FILE, names what to trust; settee cert prints it";
+            let hint = "--ca FILE, between nodes --peer-ca FILE, at etcd --etcd-ca FILE, names what to trust";
             io::Error::other(format!("{}: {why}; {hint}", path.display()))
         };
         let text = std::fs::read(&path).map_err(|error| fail(&error))?;
