@@ -10,235 +10,203 @@ use crate::permission::Permission;
 
 /// A permission that only full administrators have.
 const FULL: &str = "cluster.admin!all";
-const SECURITY_READ: &str = "cluster.admin.security!read";
-const SECURITY_WRITE: &str = "cluster.admin.security!write";
-const SETTINGS_READ: &str = "cluster.settings!read";
-const SETTINGS_WRITE: &str = "cluster.settings!write";
 /// A permission that every user has.
 const ANY_USER: &str = "cluster.pools!read";
-const SEES_BUCKET: &str = "cluster.bucket[{bucket}]!read";
-const BUCKET_COMPACT: &str = "cluster.bucket[{bucket}]!compact";
-const BUCKET_COLLECTIONS: &str = "cluster.bucket[{bucket}].collections!write";
-const SCOPE_COLLECTIONS: &str = "cluster.scope[{bucket}:{scope}].collections!write";
 
-/// Methods, separated by spaces (`*` for all); path as the router has it; permission with the path's parameters.
-pub(super) const PERMITS: &[(&str, &str, &str)] = &[
-    ("GET", "/", ANY_USER),
-    ("GET", "/metrics", "cluster.stats!read"),
+/// A permission with the parameters of the path, and the requests that need it: methods, separated by commas (`*` for
+/// all), and the path as the router has it.
+const PERMITS: &[(&str, &[&str])] = &[
     (
-        "GET",
-        "/changes/{bucket}",
+        ANY_USER,
+        &[
+            "GET /",
+            "GET /pools/nodes",
+            "GET /pools/nodes/",
+            "GET /pools/default",
+            "GET /pools/default/",
+            "GET /pools/default/nodeServices",
+            "GET /pools/default/nodeServicesStreaming",
+            "GET /pools/default/tasks",
+            "GET /pools/default/rebalanceProgress",
+            "GET /nodes/self",
+            "GET /pools/default/buckets",
+            "GET /pools/default/buckets/",
+            "POST /pools/default/checkPermissions",
+            "GET /whoami",
+            "POST /controller/changePassword",
+            "GET /pools/default/serverGroups",
+            "GET /pools/default/terseClusterInfo",
+            "GET /pools/default/nodeStatuses",
+            "GET /versions",
+        ],
+    ),
+    ("cluster.stats!read", &["GET /metrics"]),
+    (
         "cluster.bucket[{bucket}].data.stream!read",
+        &["GET /changes/{bucket}"],
     ),
-    ("GET", "/pools/nodes", ANY_USER),
-    ("GET", "/pools/nodes/", ANY_USER),
-    ("GET", "/pools/default", ANY_USER),
-    ("POST", "/pools/default", SETTINGS_WRITE),
-    ("GET", "/pools/default/", ANY_USER),
-    ("GET", "/pools/default/nodeServices", ANY_USER),
-    ("GET", "/pools/default/nodeServicesStreaming", ANY_USER),
-    ("GET", "/pools/default/tasks", ANY_USER),
-    ("GET", "/pools/default/rebalanceProgress", ANY_USER),
-    ("GET", "/settings/autoCompaction", SETTINGS_READ),
-    ("POST", "/settings/autoCompaction", SETTINGS_WRITE),
-    ("GET", "/settings/autoFailover", SETTINGS_READ),
-    ("POST", "/settings/autoFailover", SETTINGS_WRITE),
-    ("GET", "/nodes/self", ANY_USER),
-    ("GET", "/pools/default/b/{bucket}", SEES_BUCKET),
-    ("GET", "/pools/default/bs/{bucket}", SEES_BUCKET),
     (
-        "GET",
-        "/pools/default/bucketsStreaming/{bucket}",
-        SEES_BUCKET,
+        "cluster.settings!write",
+        &[
+            "POST /pools/default",
+            "POST /settings/autoCompaction",
+            "POST /settings/autoFailover",
+            "POST /node/controller/rename",
+            "POST /node/controller/setupServices",
+            "PUT,DELETE /node/controller/setupAlternateAddresses/external",
+            "POST /node/controller/reloadCertificate",
+            "POST /settings/web",
+            "POST /settings/stats",
+            "POST /settings/indexes",
+            "POST /clusterInit",
+            "POST /settings/alerts",
+            "POST /settings/autoReprovision",
+            "POST /settings/passwordPolicy",
+            "POST /settings/security",
+            "POST /settings/rebalance",
+            "POST /settings/retryRebalance",
+            "POST /settings/developerPreview",
+            "POST /settings/logRedaction",
+            "GET,POST /settings/ldap",
+            "GET,POST /settings/saml",
+            "GET,POST /settings/replications",
+            "GET,POST /settings/replications/{*path}",
+            "GET,POST /controller/createReplication",
+            "GET,POST /settings/querySettings",
+            "GET,POST /settings/analytics",
+            "GET,POST /controller/addNode",
+            "GET,POST /controller/ejectNode",
+            "GET,POST /controller/failOver",
+            "GET,POST /controller/startGracefulFailover",
+            "GET,POST /controller/reAddNode",
+            "GET,POST /controller/setRecoveryType",
+            "GET,POST /controller/rebalance",
+            "GET,POST /controller/stopRebalance",
+            "GET,POST /node/controller/doJoinCluster",
+            "POST /controller/setAutoCompaction",
+            "POST /nodes/self/controller/settings",
+            "POST /node/controller/setupNetConfig",
+            "POST /node/controller/enableExternalListener",
+            "POST /node/controller/disableExternalListener",
+            "POST /node/controller/disableUnusedExternalListeners",
+            "POST /pools/default/remoteClusters",
+        ],
     ),
-    ("GET", "/pools/default/buckets", ANY_USER),
-    ("POST", "/pools/default/buckets", "cluster.buckets!create"),
-    ("GET", "/pools/default/buckets/", ANY_USER),
-    ("POST", "/pools/default/buckets/", "cluster.buckets!create"),
-    ("GET", "/pools/default/buckets/{bucket}", SEES_BUCKET),
     (
-        "POST",
-        "/pools/default/buckets/{bucket}",
+        "cluster.settings!read",
+        &[
+            "GET /settings/autoCompaction",
+            "GET /settings/autoFailover",
+            "GET /settings/web",
+            "GET /settings/stats",
+            "GET /settings/alerts",
+            "GET /settings/autoReprovision",
+            "GET /settings/passwordPolicy",
+            "GET /settings/security",
+            "GET /settings/rebalance",
+            "GET /settings/retryRebalance",
+            "GET /settings/developerPreview",
+            "GET /settings/logRedaction",
+            "GET /pools/default/remoteClusters",
+        ],
+    ),
+    (
+        "cluster.bucket[{bucket}]!read",
+        &[
+            "GET /pools/default/b/{bucket}",
+            "GET /pools/default/bs/{bucket}",
+            "GET /pools/default/bucketsStreaming/{bucket}",
+            "GET /pools/default/buckets/{bucket}",
+            "GET /pools/default/buckets/{bucket}/nodes",
+            "GET /pools/default/buckets/{bucket}/ddocs",
+            "GET /pools/default/buckets/{bucket}/scopes",
+            "POST /pools/default/buckets/{bucket}/scopes/@ensureManifest/{uid}",
+        ],
+    ),
+    (
+        "cluster.buckets!create",
+        &[
+            "POST /pools/default/buckets",
+            "POST /pools/default/buckets/",
+        ],
+    ),
+    (
         "cluster.bucket[{bucket}].settings!write",
+        &["POST /pools/default/buckets/{bucket}"],
     ),
     (
-        "DELETE",
-        "/pools/default/buckets/{bucket}",
         "cluster.bucket[{bucket}]!delete",
+        &["DELETE /pools/default/buckets/{bucket}"],
     ),
     (
-        "POST",
-        "/pools/default/buckets/{bucket}/controller/doFlush",
         "cluster.bucket[{bucket}]!flush",
+        &["POST /pools/default/buckets/{bucket}/controller/doFlush"],
     ),
     (
-        "*",
-        "/pools/default/buckets/{bucket}/controller/{*path}",
-        BUCKET_COMPACT,
+        "cluster.bucket[{bucket}]!compact",
+        &[
+            "* /pools/default/buckets/{bucket}/controller/{*path}",
+            "POST /pools/default/buckets/{bucket}/controller/compactBucket",
+            "POST /pools/default/buckets/{bucket}/controller/compactDatabases",
+            "POST /pools/default/buckets/{bucket}/controller/compactViews",
+        ],
     ),
     (
-        "GET",
-        "/pools/default/buckets/{bucket}/stats",
         "cluster.bucket[{bucket}].stats!read",
+        &[
+            "GET /pools/default/buckets/{bucket}/stats",
+            "GET /pools/default/buckets/{bucket}/stats/{name}",
+            "GET /pools/default/buckets/{bucket}/nodes/{node}/stats",
+        ],
     ),
     (
-        "GET",
-        "/pools/default/buckets/{bucket}/stats/{name}",
-        "cluster.bucket[{bucket}].stats!read",
-    ),
-    ("GET", "/pools/default/buckets/{bucket}/nodes", SEES_BUCKET),
-    (
-        "GET",
-        "/pools/default/buckets/{bucket}/nodes/{node}/stats",
-        "cluster.bucket[{bucket}].stats!read",
-    ),
-    ("GET", "/pools/default/buckets/{bucket}/ddocs", SEES_BUCKET),
-    ("GET", "/pools/default/buckets/{bucket}/scopes", SEES_BUCKET),
-    (
-        "POST PUT",
-        "/pools/default/buckets/{bucket}/scopes",
-        BUCKET_COLLECTIONS,
+        "cluster.bucket[{bucket}].collections!write",
+        &["POST,PUT /pools/default/buckets/{bucket}/scopes"],
     ),
     (
-        "POST",
-        "/pools/default/buckets/{bucket}/scopes/@ensureManifest/{uid}",
-        SEES_BUCKET,
+        "cluster.scope[{bucket}:{scope}].collections!write",
+        &[
+            "DELETE /pools/default/buckets/{bucket}/scopes/{scope}",
+            "POST /pools/default/buckets/{bucket}/scopes/{scope}/collections",
+            "DELETE,PATCH /pools/default/buckets/{bucket}/scopes/{scope}/collections/{collection}",
+        ],
     ),
     (
-        "DELETE",
-        "/pools/default/buckets/{bucket}/scopes/{scope}",
-        SCOPE_COLLECTIONS,
+        "cluster.admin.security!read",
+        &[
+            "GET /settings/rbac/users",
+            "GET /settings/rbac/users/{domain}",
+            "GET /settings/rbac/users/{domain}/{user}",
+            "GET /settings/rbac/groups",
+            "GET /settings/rbac/groups/{group}",
+            "GET /settings/rbac/roles",
+            "* /settings/rbac/{*path}",
+            "GET /settings/audit",
+            "GET /settings/audit/descriptors",
+            "GET /settings/audit/nonFilterableDescriptors",
+            "GET /settings/clientCertAuth",
+        ],
     ),
     (
-        "POST",
-        "/pools/default/buckets/{bucket}/scopes/{scope}/collections",
-        SCOPE_COLLECTIONS,
+        "cluster.admin.security!write",
+        &[
+            "PUT,DELETE /settings/rbac/users/{domain}/{user}",
+            "PUT,DELETE /settings/rbac/groups/{group}",
+            "POST /settings/audit",
+        ],
     ),
-    (
-        "DELETE PATCH",
-        "/pools/default/buckets/{bucket}/scopes/{scope}/collections/{collection}",
-        SCOPE_COLLECTIONS,
-    ),
-    ("POST", "/pools/default/checkPermissions", ANY_USER),
-    ("GET", "/whoami", ANY_USER),
-    ("POST", "/controller/changePassword", ANY_USER),
-    ("GET", "/settings/rbac/users", SECURITY_READ),
-    ("GET", "/settings/rbac/users/{domain}", SECURITY_READ),
-    ("GET", "/settings/rbac/users/{domain}/{user}", SECURITY_READ),
-    (
-        "PUT DELETE",
-        "/settings/rbac/users/{domain}/{user}",
-        SECURITY_WRITE,
-    ),
-    ("GET", "/settings/rbac/groups", SECURITY_READ),
-    ("GET", "/settings/rbac/groups/{group}", SECURITY_READ),
-    (
-        "PUT DELETE",
-        "/settings/rbac/groups/{group}",
-        SECURITY_WRITE,
-    ),
-    ("GET", "/settings/rbac/roles", SECURITY_READ),
-    ("*", "/settings/rbac/{*path}", SECURITY_READ),
-    ("POST", "/node/controller/rename", SETTINGS_WRITE),
-    ("POST", "/node/controller/setupServices", SETTINGS_WRITE),
-    (
-        "PUT DELETE",
-        "/node/controller/setupAlternateAddresses/external",
-        SETTINGS_WRITE,
-    ),
-    ("POST", "/node/controller/reloadCertificate", SETTINGS_WRITE),
-    ("GET", "/settings/audit", SECURITY_READ),
-    ("POST", "/settings/audit", SECURITY_WRITE),
-    ("GET", "/settings/audit/descriptors", SECURITY_READ),
-    (
-        "GET",
-        "/settings/audit/nonFilterableDescriptors",
-        SECURITY_READ,
-    ),
-    ("GET", "/settings/clientCertAuth", SECURITY_READ),
-    ("POST", "/settings/clientCertAuth", FULL),
-    ("GET", "/settings/web", SETTINGS_READ),
-    ("POST", "/settings/web", SETTINGS_WRITE),
-    ("GET", "/settings/stats", SETTINGS_READ),
-    ("POST", "/settings/stats", SETTINGS_WRITE),
-    ("POST", "/settings/indexes", SETTINGS_WRITE),
-    ("POST", "/clusterInit", SETTINGS_WRITE),
-    ("GET", "/settings/alerts", SETTINGS_READ),
-    ("POST", "/settings/alerts", SETTINGS_WRITE),
-    ("GET", "/settings/autoReprovision", SETTINGS_READ),
-    ("POST", "/settings/autoReprovision", SETTINGS_WRITE),
-    ("GET", "/settings/passwordPolicy", SETTINGS_READ),
-    ("POST", "/settings/passwordPolicy", SETTINGS_WRITE),
-    ("GET", "/settings/security", SETTINGS_READ),
-    ("POST", "/settings/security", SETTINGS_WRITE),
-    ("GET", "/settings/rebalance", SETTINGS_READ),
-    ("POST", "/settings/rebalance", SETTINGS_WRITE),
-    ("GET", "/settings/retryRebalance", SETTINGS_READ),
-    ("POST", "/settings/retryRebalance", SETTINGS_WRITE),
-    ("GET", "/settings/developerPreview", SETTINGS_READ),
-    ("POST", "/settings/developerPreview", SETTINGS_WRITE),
-    ("GET", "/settings/logRedaction", SETTINGS_READ),
-    ("POST", "/settings/logRedaction", SETTINGS_WRITE),
-    ("GET POST", "/settings/ldap", SETTINGS_WRITE),
-    ("GET POST", "/settings/saml", SETTINGS_WRITE),
-    ("GET POST", "/settings/replications", SETTINGS_WRITE),
-    ("GET POST", "/settings/replications/{*path}", SETTINGS_WRITE),
-    ("GET POST", "/controller/createReplication", SETTINGS_WRITE),
-    ("GET POST", "/settings/querySettings", SETTINGS_WRITE),
-    ("GET POST", "/settings/analytics", SETTINGS_WRITE),
-    ("GET POST", "/controller/addNode", SETTINGS_WRITE),
-    ("GET POST", "/controller/ejectNode", SETTINGS_WRITE),
-    ("GET POST", "/controller/failOver", SETTINGS_WRITE),
-    (
-        "GET POST",
-        "/controller/startGracefulFailover",
-        SETTINGS_WRITE,
-    ),
-    ("GET POST", "/controller/reAddNode", SETTINGS_WRITE),
-    ("GET POST", "/controller/setRecoveryType", SETTINGS_WRITE),
-    ("GET POST", "/controller/rebalance", SETTINGS_WRITE),
-    ("GET POST", "/controller/stopRebalance", SETTINGS_WRITE),
-    ("GET POST", "/node/controller/doJoinCluster", SETTINGS_WRITE),
-    ("POST", "/controller/setAutoCompaction", SETTINGS_WRITE),
-    ("POST", "/nodes/self/controller/settings", SETTINGS_WRITE),
-    ("POST", "/node/controller/setupNetConfig", SETTINGS_WRITE),
-    (
-        "POST",
-        "/node/controller/enableExternalListener",
-        SETTINGS_WRITE,
-    ),
-    (
-        "POST",
-        "/node/controller/disableExternalListener",
-        SETTINGS_WRITE,
-    ),
-    (
-        "POST",
-        "/node/controller/disableUnusedExternalListeners",
-        SETTINGS_WRITE,
-    ),
-    ("GET", "/pools/default/serverGroups", ANY_USER),
-    ("GET", "/pools/default/terseClusterInfo", ANY_USER),
-    ("GET", "/pools/default/nodeStatuses", ANY_USER),
-    ("GET", "/versions", ANY_USER),
-    ("GET", "/pools/default/remoteClusters", SETTINGS_READ),
-    ("POST", "/pools/default/remoteClusters", SETTINGS_WRITE),
-    (
-        "POST",
-        "/pools/default/buckets/{bucket}/controller/compactBucket",
-        BUCKET_COMPACT,
-    ),
-    (
-        "POST",
-        "/pools/default/buckets/{bucket}/controller/compactDatabases",
-        BUCKET_COMPACT,
-    ),
-    (
-        "POST",
-        "/pools/default/buckets/{bucket}/controller/compactViews",
-        BUCKET_COMPACT,
-    ),
+    (FULL, &["POST /settings/clientCertAuth"]),
 ];
+
+/// Returns the methods, the path and the permission of each request.
+pub(super) fn rows() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    PERMITS.iter().flat_map(|(permission, requests)| {
+        let requests = requests
+            .iter()
+            .filter_map(|request| request.split_once(' '));
+        requests.map(|(methods, path)| (methods, path, *permission))
+    })
+}
 
 /// Returns the permission that a request needs, with the parameters of its path.
 fn needed(method: &Method, path: &str, parameters: &RawPathParams) -> String {
@@ -248,9 +216,8 @@ fn needed(method: &Method, path: &str, parameters: &RawPathParams) -> String {
     } else {
         method.as_str()
     };
-    let is_for = |methods: &str| methods == "*" || methods.split(' ').any(|one| one == method);
-    let mut rows = PERMITS.iter();
-    let row = rows.find(|(methods, of, _)| *of == path && is_for(methods));
+    let is_for = |methods: &str| methods.split(',').any(|one| one == "*" || one == method);
+    let row = rows().find(|(methods, of, _)| *of == path && is_for(methods));
     let template = row.map_or(FULL, |(_, _, permission)| permission);
     let parameters = parameters.iter();
     parameters.fold(template.to_owned(), |text, (name, value)| {
