@@ -51,7 +51,7 @@ pub(crate) struct Socket {
 
 /// One connection. Answers to requests for a key arrive in the order of execution, even if the key moves to
 /// another node.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Connection {
     /// Number among all connections to this server, from 1.
     pub(crate) number: u32,
@@ -119,13 +119,7 @@ impl Connection {
     pub(crate) fn new(number: u32) -> Self {
         Self {
             number,
-            memory: Memory::default(),
-            issued: 0,
-            sockets: Vec::new(),
-            again: Vec::new(),
-            again_ns: 0,
-            map: 0,
-            versions: 0,
+            ..Self::default()
         }
     }
 

@@ -71,7 +71,7 @@ impl Bell {
 /// The vBuckets with changes to flush: one bit each.
 ///
 /// Marking a marked vBucket costs one load and wakes no thread.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct DirtySet {
     words: Vec<AtomicU64>,
     asleep: AtomicBool,
@@ -85,8 +85,7 @@ impl DirtySet {
             words: (0..vbuckets.div_ceil(64))
                 .map(|_| AtomicU64::new(0))
                 .collect(),
-            asleep: AtomicBool::new(false),
-            signal: Signal::default(),
+            ..Self::default()
         }
     }
 

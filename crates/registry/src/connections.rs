@@ -188,6 +188,7 @@ impl Traffic {
 }
 
 /// All connections of the node.
+#[derive(Default)]
 pub struct Connections {
     open: Mutex<BTreeMap<u64, Arc<ConnectionInfo>>>,
     max: usize,
@@ -204,13 +205,8 @@ impl Connections {
     /// Creates a table for at most `max` connections.
     pub fn new(max: usize) -> Self {
         Self {
-            open: Mutex::default(),
             max,
-            count: AtomicUsize::new(0),
-            total: AtomicU64::new(0),
-            rejected: AtomicU64::new(0),
-            refuse_writes: AtomicBool::new(false),
-            ended: Mutex::default(),
+            ..Self::default()
         }
     }
 

@@ -6,9 +6,10 @@ use model::{Seqno, VbId};
 use parking_lot::Mutex;
 
 /// Stage of the replica's connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stage {
     /// The bucket is loading.
+    #[default]
     Waiting,
     /// There is no connection.
     Connecting,
@@ -37,7 +38,7 @@ impl Stage {
 }
 
 /// Totals and positions of one replicated bucket.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Progress {
     stage: Mutex<Stage>,
     /// Number of connections made.
@@ -63,17 +64,8 @@ impl Progress {
     /// Creates the progress of a bucket with this number of vBuckets.
     pub fn new(vbuckets: u16) -> Self {
         Self {
-            stage: Mutex::new(Stage::Waiting),
-            connects: AtomicU64::new(0),
-            changes: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            acked_bytes: AtomicU64::new(0),
-            rollbacks: AtomicU64::new(0),
-            pauses: AtomicU64::new(0),
-            streams: AtomicU64::new(0),
             peer_seqnos: (0..vbuckets).map(|_| AtomicU64::new(0)).collect(),
-            last_error: Mutex::default(),
-            declined: Mutex::default(),
+            ..Self::default()
         }
     }
 

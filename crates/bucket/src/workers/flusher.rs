@@ -68,6 +68,7 @@ impl Changes for FlushRows<'_> {
 }
 
 /// State that the flusher shares with writes and with waiting requests.
+#[derive(Default)]
 pub(crate) struct Flushes {
     pub(crate) dirty: DirtySet,
     /// The turn to write into the store, with the vBuckets that are deleted from memory but not yet
@@ -94,15 +95,8 @@ impl Flushes {
     pub(crate) fn new(vbuckets: usize) -> Self {
         Self {
             dirty: DirtySet::new(vbuckets),
-            writing: Mutex::default(),
-            under_way: AtomicBool::new(false),
-            commit_began_ns: AtomicU64::new(0),
-            finished: AtomicU64::new(0),
-            persisted_bytes: AtomicU64::new(0),
-            paused: AtomicBool::new(false),
-            urgent: AtomicBool::new(false),
             state: AtomicU8::new(FlusherState::Running as u8),
-            failure: Mutex::default(),
+            ..Self::default()
         }
     }
 

@@ -68,6 +68,7 @@ struct ReliefPass {
 }
 
 /// State that the reliever shares with other threads.
+#[derive(Default)]
 pub(crate) struct Relieving {
     /// Rings the reliever.
     pub(crate) signal: Signal,
@@ -90,14 +91,9 @@ pub(crate) struct Relieving {
 impl Relieving {
     pub(crate) fn new(eviction: Eviction) -> Self {
         Self {
-            signal: Signal::default(),
-            called: AtomicBool::new(false),
-            next: AtomicU16::new(0),
-            busy: AtomicU64::new(0),
-            flooded: AtomicBool::new(false),
-            evictable: AtomicBool::new(false),
             keys_leave: AtomicBool::new(eviction == Eviction::Documents),
             eviction: AtomicU8::new(eviction as u8),
+            ..Self::default()
         }
     }
 

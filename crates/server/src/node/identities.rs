@@ -20,7 +20,7 @@ const VERSION_COUNTS: u32 = 2;
 const FIRST_EPOCH: i64 = 1;
 
 /// The content of `node.json`.
-#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 pub(super) struct Identities {
     version: u32,
     /// UUID of the node, 32 hex digits.
@@ -112,17 +112,8 @@ impl Identities {
         Self {
             version: VERSION,
             node_uuid: random_uuid(),
-            buckets: BTreeMap::new(),
-            vbuckets: BTreeMap::new(),
-            epochs: BTreeMap::new(),
-            made: BTreeMap::new(),
-            adjusted: BTreeMap::new(),
-            histories: BTreeMap::new(),
-            standings: BTreeMap::new(),
-            dropped: BTreeSet::new(),
-            cluster: ClusterSettings::default(),
-            member_of: None,
             changed: true,
+            ..Self::default()
         }
     }
 

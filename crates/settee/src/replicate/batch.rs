@@ -9,7 +9,7 @@ use wire::{Decoded, Frame, Limits, Opaque};
 pub(super) const LIMITS: Limits = Limits::AUTHENTICATED;
 
 /// Writes in front of one request for the seqnos of the node's active vBuckets.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Batch {
     /// Lowest mark of its writes.
     pub(super) mark: u64,
@@ -24,17 +24,6 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Creates a batch without writes.
-    pub(super) fn new(mark: u64) -> Self {
-        Self {
-            mark,
-            asks: Vec::new(),
-            frames: Vec::new(),
-            vbuckets: BTreeSet::new(),
-            refused: BTreeSet::new(),
-        }
-    }
-
     /// Returns the write with this opaque.
     pub(super) fn write(&self, opaque: Opaque) -> Option<Frame<'_>> {
         let mut writes = writes(&self.frames);
@@ -95,7 +84,10 @@ mod tests {
 
     /// Creates a batch with one write for each vBucket; opaques count from 0.
     fn batch(vbuckets: &[u16]) -> Batch {
-        let mut batch = Batch::new(3);
+        let mut batch = Batch {
+            mark: 3,
+            ..Batch::default()
+        };
         for (opaque, vbucket) in (0_u32..).zip(vbuckets) {
             let envelope = Envelope {
                 vbucket: VbId(*vbucket),

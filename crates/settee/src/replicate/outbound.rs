@@ -66,7 +66,10 @@ impl Outbound {
     ) -> Result<bool, ClientError> {
         let open = self.unsent.back();
         if open.is_none_or(|batch| batch.frames.len() >= BATCH_BYTES) {
-            self.unsent.push_back(Batch::new(mark));
+            self.unsent.push_back(Batch {
+                mark,
+                ..Batch::default()
+            });
         }
         let Some(batch) = self.unsent.back_mut() else {
             return Ok(false);
