@@ -2,97 +2,70 @@
 
 use wire::Opcode;
 
-/// One sentence per opcode, without the full stop: context of the refusal, and remark on the compatibility page.
-static REFUSED: &[(Opcode, &str)] = &[
-    (
-        Opcode::IOCTL_GET,
-        "There is nothing to read: no traces are kept, and statistics tell what the node does",
-    ),
-    (
-        Opcode::CONFIG_VALIDATE,
-        "The configuration is a TOML file, which is judged when the node starts",
-    ),
-    (
-        Opcode::CONFIG_RELOAD,
-        "A client does not make the node read its files again; SIGHUP does",
-    ),
-    (
-        Opcode::SHUTDOWN,
-        "A client does not stop the node; SIGTERM does, and waits until all is on disk",
-    ),
-    (
-        Opcode::SET_BUCKET_THROTTLE_PROPERTIES,
-        "The throughput of buckets is not limited",
-    ),
-    (
-        Opcode::SET_BUCKET_DATA_LIMIT_EXCEEDED,
-        "Nothing limits a bucket but its memory quota",
-    ),
-    (Opcode::SET_ACTIVE_ENCRYPTION_KEYS, KEYS_AT_START),
-    (Opcode::PRUNE_ENCRYPTION_KEYS, KEYS_AT_START),
-    (
-        Opcode::REGISTER_AUTH_TOKEN,
-        "Users log in with passwords, not with tokens",
-    ),
-    (
-        Opcode::SET_CHRONICLE_AUTH_TOKEN,
-        "No cluster manager runs beside the node that would need a token",
-    ),
-    (
-        Opcode::DCP_SEQNO_ADVANCED,
-        "It is for streams of some collections, and a consumer here takes whole vBuckets",
-    ),
-    (
-        Opcode::DCP_OSO_SNAPSHOT,
-        "A consumer here does not ask for changes in another order than that of their seqnos",
-    ),
-    (Opcode::DCP_CACHE_TRANSFER, NO_CACHE_TRANSFER),
-    (Opcode::DCP_CACHE_TRANSFER_END, NO_CACHE_TRANSFER),
-    (Opcode::CREATE_BUCKET, OVER_HTTP),
-    (Opcode::DELETE_BUCKET, OVER_HTTP),
-    (Opcode::VALIDATE_BUCKET_CONFIG, OVER_HTTP),
-    (Opcode::PAUSE_BUCKET, NOT_PAUSED),
-    (Opcode::RESUME_BUCKET, NOT_PAUSED),
-    (
-        Opcode::DISABLE_TRAFFIC,
-        "A client does not shut out the clients of others; operations are refused only while documents are loaded",
-    ),
-    (
-        Opcode::IFCONFIG,
-        "Ports are given when the node starts, and tell no other node anything",
-    ),
-    (
-        Opcode::SET_CLUSTER_CONFIG,
-        "The node makes the maps of its buckets itself, from its own address and its replicas'",
-    ),
-    (
-        Opcode::GET_KEYS,
-        "Keys are not kept in their order in memory; RANGE_SCAN_CREATE gives them in order from the disk",
-    ),
-    (Opcode::SNAPSHOT_TRANSFER_0, NO_FILES),
-    (Opcode::SNAPSHOT_TRANSFER_1, NO_FILES),
-    (Opcode::SNAPSHOT_TRANSFER_2, NO_FILES),
-    (Opcode::SNAPSHOT_TRANSFER_3, NO_FILES),
-    (Opcode::SET_CTRL_TOKEN, NO_TOKEN),
-    (Opcode::GET_CTRL_TOKEN, NO_TOKEN),
-    (Opcode::UPDATE_EXTERNAL_USER_PERMISSIONS, OWN_USERS),
-    (Opcode::AUTH_PROVIDER, OWN_USERS),
-];
-
-const KEYS_AT_START: &str = "Keys of encryption at rest are given when the node is started";
-const NO_CACHE_TRANSFER: &str =
-    "Which values are in memory is not handed over: a replica evicts by itself";
-const OVER_HTTP: &str = "Buckets are made, judged and dropped over HTTP (/pools/default/buckets), which keeps their settings";
-const NOT_PAUSED: &str = "There is no store of objects in which a paused bucket could be kept";
-const NO_FILES: &str = "A replica begins with a stream of changes, not with files";
-const NO_TOKEN: &str =
-    "No cluster manager takes turns with another one that a token would fence off";
-const OWN_USERS: &str = "All users are the node's own: none come from a directory elsewhere";
-
-/// Returns the reason why an opcode is not served. `None` for an opcode that is served, removed or unknown.
+/// Returns the reason why an opcode is not served: one sentence without the full stop, for the context of the refusal
+/// and for the compatibility page. `None` for an opcode that is served, removed or unknown.
 pub(crate) fn reason(opcode: Opcode) -> Option<&'static str> {
-    let found = REFUSED.iter().find(|(refused, _)| *refused == opcode);
-    found.map(|(_, reason)| *reason)
+    Some(match opcode {
+        Opcode::IOCTL_GET => {
+            "There is nothing to read: no traces are kept, and statistics tell what the node does"
+        }
+        Opcode::CONFIG_VALIDATE => {
+            "The configuration is a TOML file, which is judged when the node starts"
+        }
+        Opcode::CONFIG_RELOAD => {
+            "A client does not make the node read its files again; SIGHUP does"
+        }
+        Opcode::SHUTDOWN => {
+            "A client does not stop the node; SIGTERM does, and waits until all is on disk"
+        }
+        Opcode::SET_BUCKET_THROTTLE_PROPERTIES => "The throughput of buckets is not limited",
+        Opcode::SET_BUCKET_DATA_LIMIT_EXCEEDED => "Nothing limits a bucket but its memory quota",
+        Opcode::SET_ACTIVE_ENCRYPTION_KEYS | Opcode::PRUNE_ENCRYPTION_KEYS => {
+            "Keys of encryption at rest are given when the node is started"
+        }
+        Opcode::REGISTER_AUTH_TOKEN => "Users log in with passwords, not with tokens",
+        Opcode::SET_CHRONICLE_AUTH_TOKEN => {
+            "No cluster manager runs beside the node that would need a token"
+        }
+        Opcode::DCP_SEQNO_ADVANCED => {
+            "It is for streams of some collections, and a consumer here takes whole vBuckets"
+        }
+        Opcode::DCP_OSO_SNAPSHOT => {
+            "A consumer here does not ask for changes in another order than that of their seqnos"
+        }
+        Opcode::DCP_CACHE_TRANSFER | Opcode::DCP_CACHE_TRANSFER_END => {
+            "Which values are in memory is not handed over: a replica evicts by itself"
+        }
+        Opcode::CREATE_BUCKET | Opcode::DELETE_BUCKET | Opcode::VALIDATE_BUCKET_CONFIG => {
+            "Buckets are made, judged and dropped over HTTP (/pools/default/buckets), which keeps their settings"
+        }
+        Opcode::PAUSE_BUCKET | Opcode::RESUME_BUCKET => {
+            "There is no store of objects in which a paused bucket could be kept"
+        }
+        Opcode::DISABLE_TRAFFIC => {
+            "A client does not shut out the clients of others; operations are refused only while documents are loaded"
+        }
+        Opcode::IFCONFIG => "Ports are given when the node starts, and tell no other node anything",
+        Opcode::SET_CLUSTER_CONFIG => {
+            "The node makes the maps of its buckets itself, from its own address and its replicas'"
+        }
+        Opcode::GET_KEYS => {
+            "Keys are not kept in their order in memory; RANGE_SCAN_CREATE gives them in order from the disk"
+        }
+        Opcode::SNAPSHOT_TRANSFER_0
+        | Opcode::SNAPSHOT_TRANSFER_1
+        | Opcode::SNAPSHOT_TRANSFER_2
+        | Opcode::SNAPSHOT_TRANSFER_3 => {
+            "A replica begins with a stream of changes, not with files"
+        }
+        Opcode::SET_CTRL_TOKEN | Opcode::GET_CTRL_TOKEN => {
+            "No cluster manager takes turns with another one that a token would fence off"
+        }
+        Opcode::UPDATE_EXTERNAL_USER_PERMISSIONS | Opcode::AUTH_PROVIDER => {
+            "All users are the node's own: none come from a directory elsewhere"
+        }
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

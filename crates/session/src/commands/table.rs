@@ -89,15 +89,17 @@ const fn login(opcode: Opcode, run: Run) -> Command {
     }
 }
 
-/// Opens a row to clients of the memcached port.
-const fn open_to_memcached(mut command: Command) -> Command {
-    command.memcached = true;
-    command
-}
+impl Command {
+    /// Opens a row to clients of the memcached port.
+    const fn open_to_memcached(mut self) -> Self {
+        self.memcached = true;
+        self
+    }
 
-const fn noted(mut command: Command, note: &'static str) -> Command {
-    command.note = note;
-    command
+    const fn noted(mut self, note: &'static str) -> Self {
+        self.note = note;
+        self
+    }
 }
 
 /// Every command that the node serves.
@@ -176,10 +178,7 @@ const ROWS: [Command; 117] = [
         subdoc::mutate,
     ),
     anywhere(Opcode::GET_RANDOM_KEY, READ, read::get_random_key),
-    noted(
-        anywhere(Opcode::OBSERVE, READ, observe::observe),
-        "the persistence estimate is 0",
-    ),
+    anywhere(Opcode::OBSERVE, READ, observe::observe).noted("the persistence estimate is 0"),
     anywhere(Opcode::OBSERVE_SEQNO, READ, observe::observe_seqno),
     bucket(
         Opcode::SEQNO_PERSISTENCE,
@@ -192,18 +191,13 @@ const ROWS: [Command; 117] = [
     anywhere(Opcode::GET_VBUCKET, FREE, vbuckets::get),
     bucket(Opcode::DEL_VBUCKET, SUPERVISOR, vbuckets::delete),
     bucket(Opcode::COMPACT_DB, SUPERVISOR, vbuckets::compact),
-    noted(
-        bucket(Opcode::STOP_PERSISTENCE, ADMIN, control::stop_persistence),
+    bucket(Opcode::STOP_PERSISTENCE, ADMIN, control::stop_persistence).noted(
         "not of buckets in memory; a stop of the node makes everything durable all the same",
     ),
-    noted(
-        bucket(Opcode::START_PERSISTENCE, ADMIN, control::start_persistence),
-        "not of buckets in memory",
-    ),
-    noted(
-        bucket(Opcode::ENABLE_TRAFFIC, SUPERVISOR, control::enable_traffic),
-        "changes nothing: operations are let in once all is loaded",
-    ),
+    bucket(Opcode::START_PERSISTENCE, ADMIN, control::start_persistence)
+        .noted("not of buckets in memory"),
+    bucket(Opcode::ENABLE_TRAFFIC, SUPERVISOR, control::enable_traffic)
+        .noted("changes nothing: operations are let in once all is loaded"),
     anywhere(
         Opcode::COLLECTIONS_GET_MANIFEST,
         FREE,
@@ -220,14 +214,10 @@ const ROWS: [Command; 117] = [
         FREE,
         collections::scope_id,
     ),
-    noted(
-        open_to_memcached(node(Opcode::STAT, FREE, node::stat)),
-        "groups, and what each needs: docs/stats.md",
-    ),
-    noted(
-        anywhere(Opcode::DCP_OPEN, FREE, dcp::open),
-        "as a consumer only with collections",
-    ),
+    node(Opcode::STAT, FREE, node::stat)
+        .open_to_memcached()
+        .noted("groups, and what each needs: docs/stats.md"),
+    anywhere(Opcode::DCP_OPEN, FREE, dcp::open).noted("as a consumer only with collections"),
     bucket(Opcode::DCP_ADD_STREAM, CONSUMER, dcp::add_stream),
     bucket(Opcode::DCP_STREAM_END, CONSUMER, dcp::pushed),
     bucket(Opcode::DCP_SNAPSHOT_MARKER, CONSUMER, dcp::pushed),
@@ -250,10 +240,7 @@ const ROWS: [Command; 117] = [
     anywhere(Opcode::DCP_BUFFER_ACK, PRODUCER, dcp::buffer_ack),
     anywhere(Opcode::DCP_NOOP, FREE, dcp::noop),
     anywhere(Opcode::DCP_SEQNO_ACKNOWLEDGED, PRODUCER, dcp::seqno_ack),
-    noted(
-        anywhere(Opcode::RANGE_SCAN_CREATE, SCAN, scan::create),
-        "not of buckets in memory",
-    ),
+    anywhere(Opcode::RANGE_SCAN_CREATE, SCAN, scan::create).noted("not of buckets in memory"),
     anywhere(Opcode::RANGE_SCAN_CONTINUE, SCAN, scan::go_on),
     anywhere(Opcode::RANGE_SCAN_CANCEL, SCAN, scan::cancel),
     node(Opcode::GET_CMD_TIMER, FREE, node::cmd_timer),
@@ -263,38 +250,32 @@ const ROWS: [Command; 117] = [
     node(Opcode::DROP_PRIVILEGE, FREE, node::drop_privilege),
     node(Opcode::AUDIT_PUT, AUDIT, audit::put),
     node(Opcode::AUDIT_CONFIG_RELOAD, SUPERVISOR, audit::reload),
-    open_to_memcached(node(Opcode::NOOP, FREE, node::noop)),
-    noted(
-        open_to_memcached(node(Opcode::VERSION, FREE, node::version)),
-        "the level of compatibility",
+    node(Opcode::NOOP, FREE, node::noop).open_to_memcached(),
+    node(Opcode::VERSION, FREE, node::version)
+        .open_to_memcached()
+        .noted("the level of compatibility"),
+    node(Opcode::VERBOSITY, ADMIN, node::verbosity).noted("accepted, changes nothing"),
+    node(Opcode::ISASL_REFRESH, SUPERVISOR, node::refresh)
+        .noted("changes nothing: users that are in force are those that are kept"),
+    node(Opcode::RBAC_REFRESH, SUPERVISOR, node::refresh)
+        .noted("changes nothing, as ISASL_REFRESH"),
+    node(Opcode::IOCTL_SET, ADMIN, replication::ioctl_set).noted(
+        "replication.replica, replication.promoted and replication.promote; cluster.order; \
+         cluster.message of other nodes of a cluster",
     ),
-    noted(
-        node(Opcode::VERBOSITY, ADMIN, node::verbosity),
-        "accepted, changes nothing",
+    bucket(Opcode::SET_PARAM, ADMIN, params::set).noted(
+        "settings of memory, checkpoints, expiry, locks, durability, history and streams, \
+         CAS of a vBucket; until the next start",
     ),
-    noted(
-        node(Opcode::ISASL_REFRESH, SUPERVISOR, node::refresh),
-        "changes nothing: users that are in force are those that are kept",
-    ),
-    noted(
-        node(Opcode::RBAC_REFRESH, SUPERVISOR, node::refresh),
-        "changes nothing, as ISASL_REFRESH",
-    ),
-    noted(
-        node(Opcode::IOCTL_SET, ADMIN, replication::ioctl_set),
-        "replication.replica, replication.promoted and replication.promote; cluster.order; cluster.message of other nodes of a cluster",
-    ),
-    noted(
-        bucket(Opcode::SET_PARAM, ADMIN, params::set),
-        "settings of memory, checkpoints, expiry, locks, durability, history and streams, CAS of a vBucket; until the next start",
-    ),
-    noted(
-        open_to_memcached(bucket(Opcode::FLUSH, DELETE, node::flush)),
-        "of a bucket with `flushEnabled`, at once; for clients of memcached, removed from the protocol of others",
-    ),
-    open_to_memcached(bucket(Opcode::FLUSHQ, DELETE, node::flush)),
-    open_to_memcached(node(Opcode::QUIT, FREE, node::quit)),
-    open_to_memcached(node(Opcode::QUITQ, FREE, node::quit)),
+    bucket(Opcode::FLUSH, DELETE, node::flush)
+        .open_to_memcached()
+        .noted(
+            "of a bucket with `flushEnabled`, at once; for clients of memcached, \
+             removed from the protocol of others",
+        ),
+    bucket(Opcode::FLUSHQ, DELETE, node::flush).open_to_memcached(),
+    node(Opcode::QUIT, FREE, node::quit).open_to_memcached(),
+    node(Opcode::QUITQ, FREE, node::quit).open_to_memcached(),
     login(Opcode::HELLO, bootstrap::hello),
     login(Opcode::SASL_LIST_MECHS, bootstrap::list_mechanisms),
     login(Opcode::SASL_AUTH, bootstrap::sasl),
