@@ -214,13 +214,13 @@ pub(super) fn check_doc_flags(flags: DocFlags, allowed: u8) -> Result<(), Refusa
 
 /// Checks several specs: all lookups or all changes, attributes first.
 pub(super) fn check_all(specs: SubdocSpecs<'_>) -> Result<Vec<Spec<'_>>, Refusal> {
+    let refusal = |context| Refusal::because(Status::SUBDOC_INVALID_COMBO, context);
     let mutate = specs.mutate();
     let mut checked: Vec<Spec<'_>> = Vec::new();
     for spec in specs {
         let spec = spec?;
         if checked.len() == SPECS_MAX {
-            let context = "more paths than one request may have";
-            return Err(Refusal::because(Status::SUBDOC_INVALID_COMBO, context));
+            return Err(refusal("more paths than one request may have"));
         }
         let sort = |rules: &Rules| {
             let lookup = matches!(
@@ -232,10 +232,7 @@ pub(super) fn check_all(specs: SubdocSpecs<'_>) -> Result<Vec<Spec<'_>>, Refusal
         let rules = whole_rules(spec.opcode, mutate)
             .or_else(|| rules(spec.opcode))
             .filter(sort)
-            .ok_or_else(|| {
-                let context = "not a command that this one takes";
-                Refusal::because(Status::SUBDOC_INVALID_COMBO, context)
-            })?;
+            .ok_or_else(|| refusal("not a command that this one takes"))?;
         let spec = check(&spec, &rules)?;
         let body_came = checked.last().is_some_and(|last| !last.is_of_attribute());
         if spec.is_of_attribute() && body_came {
@@ -244,13 +241,13 @@ pub(super) fn check_all(specs: SubdocSpecs<'_>) -> Result<Vec<Spec<'_>>, Refusal
         checked.push(spec);
     }
     if checked.is_empty() {
-        let context = "there is no path";
-        return Err(Refusal::because(Status::SUBDOC_INVALID_COMBO, context));
+        return Err(refusal("there is no path"));
     }
     let bodies = checked.iter().filter(|spec| !spec.is_of_attribute());
     if checked.iter().any(|spec| spec.what == What::DeleteWhole) && bodies.count() > 1 {
-        let context = "nothing can be done beside the deletion of the document";
-        return Err(Refusal::because(Status::SUBDOC_INVALID_COMBO, context));
+        return Err(refusal(
+            "nothing can be done beside the deletion of the document",
+        ));
     }
     Ok(checked)
 }
