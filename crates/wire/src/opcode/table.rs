@@ -28,95 +28,75 @@ const BARE: OpcodeInfo = OpcodeInfo {
 };
 
 impl OpcodeInfo {
-    const fn extras(self, lengths: &'static [u8]) -> Self {
-        Self {
-            extras: lengths,
-            extras_mask: mask_of(lengths),
-            ..self
-        }
+    const fn extras(mut self, lengths: &'static [u8]) -> Self {
+        self.extras = lengths;
+        self.extras_mask = mask_of(lengths);
+        self
     }
 
-    const fn key(self, presence: Presence) -> Self {
-        Self {
-            key: presence,
-            ..self
-        }
+    const fn key(mut self, presence: Presence) -> Self {
+        self.key = presence;
+        self
     }
 
-    const fn value(self, presence: Presence) -> Self {
-        Self {
-            value: presence,
-            ..self
-        }
+    const fn value(mut self, presence: Presence) -> Self {
+        self.value = presence;
+        self
     }
 
-    const fn cas(self, rule: CasRule) -> Self {
-        Self { cas: rule, ..self }
+    const fn cas(mut self, rule: CasRule) -> Self {
+        self.cas = rule;
+        self
     }
 
-    const fn datatypes(self, bits: Datatype) -> Self {
-        Self {
-            datatypes: bits,
-            ..self
-        }
+    const fn datatypes(mut self, bits: Datatype) -> Self {
+        self.datatypes = bits;
+        self
     }
 
-    const fn durable(self) -> Self {
-        Self {
-            durability: true,
-            ..self
-        }
+    const fn durable(mut self) -> Self {
+        self.durability = true;
+        self
     }
 
-    const fn ttl(self) -> Self {
-        Self {
-            preserve_ttl: true,
-            ..self
-        }
+    const fn ttl(mut self) -> Self {
+        self.preserve_ttl = true;
+        self
     }
 
-    const fn write(self) -> Self {
-        Self {
-            write: true,
-            ..self
-        }
+    const fn write(mut self) -> Self {
+        self.write = true;
+        self
     }
 
-    const fn vbucket_zero(self) -> Self {
-        Self {
-            vbucket_zero: true,
-            ..self
-        }
+    const fn vbucket_zero(mut self) -> Self {
+        self.vbucket_zero = true;
+        self
     }
 
-    const fn reorder(self) -> Self {
-        Self {
-            reorder: true,
-            ..self
-        }
+    const fn reorder(mut self) -> Self {
+        self.reorder = true;
+        self
     }
 
-    const fn family(self, family: Family) -> Self {
-        Self { family, ..self }
+    const fn family(mut self, family: Family) -> Self {
+        self.family = family;
+        self
     }
 
-    const fn row(self, number: u8, name: &'static str) -> Self {
-        Self {
-            opcode: Opcode(number),
-            name,
-            ..self
-        }
+    const fn row(mut self, number: u8, name: &'static str) -> Self {
+        self.opcode = Opcode(number);
+        self.name = name;
+        self
     }
 
     /// Returns the quiet form of `base`: the same rules, but in order and without frame infos.
-    const fn quiet(self, base: Opcode) -> Self {
-        Self {
-            quiet: Some(base),
-            reorder: false,
-            durability: false,
-            preserve_ttl: false,
-            ..self
-        }
+    const fn quiet(mut self, base: Opcode) -> Self {
+        self.quiet = Some(base);
+        self.reorder = false;
+        self.durability = false;
+        self.preserve_ttl = false;
+        self
     }
 }
 
