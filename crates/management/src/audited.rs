@@ -14,74 +14,57 @@ use super::form::fields;
 use super::peer::{OnBehalf, Peer};
 use super::state::HttpState;
 use super::view::NodeView;
+use crate::requests::{Requests, find};
 
-/// Methods, separated by spaces; path as the router has it; event of a successful request.
-pub(super) const RECORDED: &[(&str, &str, Event)] = &[
-    ("GET", "/changes/{bucket}", Event::DcpOpened),
-    ("POST", "/pools/default/buckets", Event::BucketCreated),
-    ("POST", "/pools/default/buckets/", Event::BucketCreated),
+/// The events of successful requests. There is none for collections.
+pub(super) const RECORDED: &Requests<Event> = &[
+    (Event::DcpOpened, &["GET /changes/{bucket}"]),
     (
-        "POST",
-        "/pools/default/buckets/{bucket}",
-        Event::BucketModified,
+        Event::BucketCreated,
+        &[
+            "POST /pools/default/buckets",
+            "POST /pools/default/buckets/",
+        ],
     ),
     (
-        "DELETE",
-        "/pools/default/buckets/{bucket}",
+        Event::BucketModified,
+        &[
+            "POST /pools/default/buckets/{bucket}",
+            "POST,PUT /pools/default/buckets/{bucket}/scopes",
+            "DELETE /pools/default/buckets/{bucket}/scopes/{scope}",
+            "POST /pools/default/buckets/{bucket}/scopes/{scope}/collections",
+            "DELETE,PATCH /pools/default/buckets/{bucket}/scopes/{scope}/collections/{collection}",
+        ],
+    ),
+    (
         Event::BucketDeleted,
+        &["DELETE /pools/default/buckets/{bucket}"],
     ),
     (
-        "POST",
-        "/pools/default/buckets/{bucket}/controller/doFlush",
         Event::BucketFlushed,
-    ),
-    // There is no event for collections.
-    (
-        "POST PUT",
-        "/pools/default/buckets/{bucket}/scopes",
-        Event::BucketModified,
+        &["POST /pools/default/buckets/{bucket}/controller/doFlush"],
     ),
     (
-        "DELETE",
-        "/pools/default/buckets/{bucket}/scopes/{scope}",
-        Event::BucketModified,
-    ),
-    (
-        "POST",
-        "/pools/default/buckets/{bucket}/scopes/{scope}/collections",
-        Event::BucketModified,
-    ),
-    (
-        "DELETE PATCH",
-        "/pools/default/buckets/{bucket}/scopes/{scope}/collections/{collection}",
-        Event::BucketModified,
-    ),
-    (
-        "PUT",
-        "/settings/rbac/users/{domain}/{user}",
         Event::UserSet,
+        &["PUT /settings/rbac/users/{domain}/{user}"],
     ),
     (
-        "DELETE",
-        "/settings/rbac/users/{domain}/{user}",
         Event::UserDeleted,
+        &["DELETE /settings/rbac/users/{domain}/{user}"],
     ),
-    ("PUT", "/settings/rbac/groups/{group}", Event::GroupSet),
+    (Event::GroupSet, &["PUT /settings/rbac/groups/{group}"]),
     (
-        "DELETE",
-        "/settings/rbac/groups/{group}",
         Event::GroupDeleted,
+        &["DELETE /settings/rbac/groups/{group}"],
     ),
     (
-        "POST",
-        "/controller/changePassword",
         Event::CredentialsChanged,
+        &["POST /controller/changePassword"],
     ),
-    ("POST", "/settings/audit", Event::AuditSettings),
+    (Event::AuditSettings, &["POST /settings/audit"]),
     (
-        "POST",
-        "/node/controller/reloadCertificate",
         Event::CertificateReloaded,
+        &["POST /node/controller/reloadCertificate"],
     ),
 ];
 
@@ -95,14 +78,9 @@ pub(super) const UNRECORDED: &[&str] = &[
 /// Returns the event of a successful request. A request that may change something and has no row is a change of the
 /// cluster.
 fn event_of(method: &Method, path: &str) -> Option<Event> {
-    let mut rows = RECORDED.iter();
-    let is_for = |methods: &str| methods.split(' ').any(|one| one == method.as_str());
-    let row = rows.find(|(methods, of, _)| *of == path && is_for(methods));
-    if let Some((_, _, event)) = row {
-        return Some(*event);
-    }
+    let recorded = find(RECORDED, method.as_str(), path);
     let changes = !method.is_safe() && !UNRECORDED.contains(&path);
-    changes.then_some(Event::ClusterSettings)
+    recorded.or_else(|| changes.then_some(Event::ClusterSettings))
 }
 
 /// Records a request that changed something. Runs after the body was read.

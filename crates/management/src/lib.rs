@@ -38,6 +38,7 @@ mod permits;
 mod provision;
 mod rbac;
 mod refusals;
+mod requests;
 mod routes;
 mod setup;
 mod stand_in;

@@ -7,15 +7,15 @@ use identity::Access;
 
 use super::answers;
 use crate::permission::Permission;
+use crate::requests::{Requests, find};
 
 /// A permission that only full administrators have.
 const FULL: &str = "cluster.admin!all";
 /// A permission that every user has.
 const ANY_USER: &str = "cluster.pools!read";
 
-/// A permission with the parameters of the path, and the requests that need it: methods, separated by commas (`*` for
-/// all), and the path as the router has it.
-const PERMITS: &[(&str, &[&str])] = &[
+/// A permission with the parameters of the path, and the requests that need it.
+pub(super) const PERMITS: &Requests<&str> = &[
     (
         ANY_USER,
         &[
@@ -198,16 +198,6 @@ const PERMITS: &[(&str, &[&str])] = &[
     (FULL, &["POST /settings/clientCertAuth"]),
 ];
 
-/// Returns the methods, the path and the permission of each request.
-pub(super) fn rows() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-    PERMITS.iter().flat_map(|(permission, requests)| {
-        let requests = requests
-            .iter()
-            .filter_map(|request| request.split_once(' '));
-        requests.map(|(methods, path)| (methods, path, *permission))
-    })
-}
-
 /// Returns the permission that a request needs, with the parameters of its path.
 fn needed(method: &Method, path: &str, parameters: &RawPathParams) -> String {
     // The router answers HEAD like GET.
@@ -216,9 +206,7 @@ fn needed(method: &Method, path: &str, parameters: &RawPathParams) -> String {
     } else {
         method.as_str()
     };
-    let is_for = |methods: &str| methods.split(',').any(|one| one == "*" || one == method);
-    let row = rows().find(|(methods, of, _)| *of == path && is_for(methods));
-    let template = row.map_or(FULL, |(_, _, permission)| permission);
+    let template = find(PERMITS, method, path).unwrap_or(FULL);
     let parameters = parameters.iter();
     parameters.fold(template.to_owned(), |text, (name, value)| {
         text.replace(&format!("{{{name}}}"), value)

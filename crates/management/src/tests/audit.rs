@@ -10,6 +10,7 @@ use super::permits::routes;
 use super::users::{ADMIN, call, get, put};
 use super::*;
 use crate::audited::{RECORDED, UNRECORDED};
+use crate::requests::rows;
 
 const PATH: &str = "/settings/audit";
 
@@ -245,9 +246,9 @@ async fn changes_are_recorded_with_their_user() {
 #[tokio::test]
 async fn each_row_of_recorded_requests_has_a_route() {
     let routes = routes(&Fixture::new().app);
-    for (methods, path, _) in RECORDED {
-        for method in methods.split(' ') {
-            let route = (method.to_owned(), (*path).to_owned());
+    for (methods, path, _) in rows(RECORDED) {
+        for method in methods.split(',') {
+            let route = (method.to_owned(), path.to_owned());
             assert!(routes.contains(&route), "{route:?}");
         }
     }

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use super::users::{ADMIN, call, get, put};
 use super::*;
-use crate::permits::rows;
+use crate::permits::PERMITS;
+use crate::requests::rows;
 
 /// Returns the methods and paths of the router from its `Debug` form; `*` for a path that takes all methods.
 pub(super) fn routes(app: &Router) -> BTreeSet<(String, String)> {
@@ -39,7 +40,7 @@ pub(super) fn routes(app: &Router) -> BTreeSet<(String, String)> {
 
 /// Returns the method and path pairs of all rows.
 fn pairs() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-    rows().flat_map(|(methods, path, permission)| {
+    rows(PERMITS).flat_map(|(methods, path, permission)| {
         let methods = if methods == "*" {
             "GET,POST,PUT"
         } else {
@@ -67,11 +68,11 @@ fn every_route_has_a_row() {
         if WITHOUT_CREDENTIALS.contains(&&**path) {
             continue;
         }
-        let has_row = rows()
+        let has_row = rows(PERMITS)
             .any(|(methods, of, _)| of == path && methods.split(',').any(|one| one == method));
         assert!(has_row, "{method} {path} has no row");
     }
-    for (methods, path, _) in rows() {
+    for (methods, path, _) in rows(PERMITS) {
         for method in methods.split(',') {
             let route = (method.to_owned(), path.to_owned());
             assert!(routes.contains(&route), "{route:?} is no route");
