@@ -9,101 +9,86 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use toml::Value as TomlValue;
 
+use self::SettingKind::{Plain, Secret, Switch, Text};
 use super::args::ServeArgs;
 use crate::connect::first_line;
 use crate::exit::Sysexit;
 
+/// Form of a setting's value in the file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum SettingKind {
+    /// A text or a whole number.
+    Plain,
+    /// True or false.
+    Switch,
+    /// A text even if it looks like a number.
+    Text,
+    /// A text that no message shows.
+    Secret,
+}
+
 /// All settings, sorted. `config` names the file itself, so it is not a key of it.
-pub(super) const KEYS: [&str; 50] = [
-    "advertise",
-    "advertise-outside",
-    "bucket",
-    "buckets-max",
-    "client-ca",
-    "client-cert",
-    "cluster",
-    "data-dir",
-    "demote",
-    "encryption-key-file",
-    "encryption-keys",
-    "etcd-ca",
-    "etcd-cert",
-    "etcd-insecure",
-    "etcd-key",
-    "etcd-password",
-    "etcd-password-file",
-    "etcd-username",
-    "http-port",
-    "https-port",
-    "journal",
-    "kv-port",
-    "kv-tls-port",
-    "listen",
-    "log-format",
-    "log-level",
-    "memcached-bucket",
-    "memcached-open",
-    "memcached-port",
-    "memcached-sasl",
-    "memory",
-    "node-name",
-    "password",
-    "peer-ca",
-    "peer-cert",
-    "peer-insecure",
-    "peer-key",
-    "peer-password",
-    "peer-password-file",
-    "ports-file",
-    "provisionable",
-    "purge-age",
-    "query-port",
-    "replica-of",
-    "search-port",
-    "threads",
-    "tls-cert",
-    "tls-key",
-    "username",
-    "zone",
+pub(super) const SETTINGS: [(&str, SettingKind); 50] = [
+    ("advertise", Plain),
+    ("advertise-outside", Plain),
+    ("bucket", Text),
+    ("buckets-max", Plain),
+    ("client-ca", Plain),
+    ("client-cert", Plain),
+    ("cluster", Plain),
+    ("data-dir", Plain),
+    ("demote", Switch),
+    ("encryption-key-file", Plain),
+    ("encryption-keys", Secret),
+    ("etcd-ca", Plain),
+    ("etcd-cert", Plain),
+    ("etcd-insecure", Switch),
+    ("etcd-key", Plain),
+    ("etcd-password", Secret),
+    ("etcd-password-file", Plain),
+    ("etcd-username", Text),
+    ("http-port", Plain),
+    ("https-port", Plain),
+    ("journal", Plain),
+    ("kv-port", Plain),
+    ("kv-tls-port", Plain),
+    ("listen", Plain),
+    ("log-format", Plain),
+    ("log-level", Plain),
+    ("memcached-bucket", Text),
+    ("memcached-open", Switch),
+    ("memcached-port", Plain),
+    ("memcached-sasl", Switch),
+    ("memory", Switch),
+    ("node-name", Text),
+    ("password", Secret),
+    ("peer-ca", Plain),
+    ("peer-cert", Plain),
+    ("peer-insecure", Switch),
+    ("peer-key", Plain),
+    ("peer-password", Secret),
+    ("peer-password-file", Plain),
+    ("ports-file", Plain),
+    ("provisionable", Switch),
+    ("purge-age", Plain),
+    ("query-port", Plain),
+    ("replica-of", Secret),
+    ("search-port", Plain),
+    ("threads", Plain),
+    ("tls-cert", Plain),
+    ("tls-key", Plain),
+    ("username", Text),
+    ("zone", Plain),
 ];
 
-/// Settings that are true or false.
-const SWITCHES: [&str; 7] = [
-    "demote",
-    "etcd-insecure",
-    "memcached-open",
-    "memcached-sasl",
-    "memory",
-    "peer-insecure",
-    "provisionable",
-];
-
-/// Settings that are texts even if they look like numbers.
-const TEXTS: [&str; 10] = [
-    "bucket",
-    "encryption-keys",
-    "etcd-password",
-    "etcd-username",
-    "memcached-bucket",
-    "node-name",
-    "password",
-    "peer-password",
-    "replica-of",
-    "username",
-];
-
-/// Settings whose values no message shows.
-const SECRETS: [&str; 5] = [
-    "encryption-keys",
-    "etcd-password",
-    "password",
-    "peer-password",
-    "replica-of",
-];
+fn kind_of(key: &str) -> SettingKind {
+    let known = SETTINGS.into_iter().find(|(name, _)| *name == key);
+    known.map_or(Plain, |(_, kind)| kind)
+}
 
 /// Whether the value of a setting must not be shown.
 pub(super) fn is_secret(key: &str) -> bool {
-    SECRETS.contains(&key)
+    kind_of(key) == Secret
 }
 
 /// A mistake in the configuration: one line with the key, the value and the allowed values.
@@ -175,7 +160,7 @@ pub(super) fn gather(
         Some((path, written)) => from_file(&path, &written, read_file)?,
         None => Settings::new(),
     };
-    for key in KEYS {
+    for (key, _) in SETTINGS {
         if let Some(value) = variable(&environment_name(key), environment)? {
             let values = match key {
                 "bucket" => value
@@ -206,7 +191,7 @@ pub(super) fn gather(
 fn from_flags(args: &ServeArgs) -> Settings {
     let flags = serde_json::to_value(args).expect("flags are texts, lists of texts and switches");
     let mut settings = Settings::new();
-    for key in KEYS {
+    for (key, _) in SETTINGS {
         let values = match &flags[key] {
             Value::Bool(true) => vec!["true".to_owned()],
             Value::String(text) => vec![text.clone()],
@@ -297,37 +282,36 @@ fn from_file(path: &Path, written: &str, read_file: ReadFile<'_>) -> Result<Sett
     })?;
     let mut settings = Settings::new();
     for (name, value) in table {
-        let Some(key) = KEYS.into_iter().find(|key| *key == name) else {
+        let Some((key, kind)) = SETTINGS.into_iter().find(|(key, _)| *key == name) else {
             return Err(ConfigError::new(Sysexit::Config, unknown_key(path, &name)));
         };
         let origin = ValueOrigin::File(path.to_owned());
-        let values = texts(key, &value).ok_or_else(|| wrong_type(path, key, &value))?;
+        let values = texts(key, kind, &value).ok_or_else(|| wrong_type(path, key, &value))?;
         settings.insert(key, GivenSetting { origin, values });
     }
     Ok(settings)
 }
 
 /// Returns the value in the form of a flag; `None` if its type is wrong for the key.
-fn texts(key: &str, value: &TomlValue) -> Option<Vec<String>> {
-    match (key, value) {
-        ("bucket", TomlValue::Array(items)) if !items.is_empty() => items
+fn texts(key: &str, kind: SettingKind, value: &TomlValue) -> Option<Vec<String>> {
+    match value {
+        TomlValue::Array(items) if key == "bucket" && !items.is_empty() => items
             .iter()
             .map(|item| item.as_str().map(str::to_owned))
             .collect(),
-        (_, TomlValue::String(text)) => Some(vec![text.clone()]),
-        (key, TomlValue::Boolean(on)) if SWITCHES.contains(&key) => Some(vec![on.to_string()]),
-        (key, _) if SWITCHES.contains(&key) || TEXTS.contains(&key) => None,
-        (_, TomlValue::Integer(number)) => Some(vec![number.to_string()]),
+        TomlValue::String(text) => Some(vec![text.clone()]),
+        TomlValue::Boolean(on) if kind == Switch => Some(vec![on.to_string()]),
+        TomlValue::Integer(number) if kind == Plain => Some(vec![number.to_string()]),
         _ => None,
     }
 }
 
 fn wrong_type(path: &Path, key: &str, value: &TomlValue) -> ConfigError {
-    let allowed = match key {
-        "bucket" => "a text or a list of texts such as \"default:256:couchbase\"",
-        key if SWITCHES.contains(&key) => "true or false",
-        key if TEXTS.contains(&key) => "a text",
-        _ => "a text or a whole number",
+    let allowed = match kind_of(key) {
+        _ if key == "bucket" => "a text or a list of texts such as \"default:256:couchbase\"",
+        Switch => "true or false",
+        Text | Secret => "a text",
+        Plain => "a text or a whole number",
     };
     let value = if is_secret(key) {
         "***".to_owned()
@@ -340,9 +324,9 @@ fn wrong_type(path: &Path, key: &str, value: &TomlValue) -> ConfigError {
 
 fn unknown_key(path: &Path, name: &str) -> String {
     let plain = name.replace('_', "-").to_ascii_lowercase();
-    let nearest = KEYS
+    let nearest = SETTINGS
         .into_iter()
-        .map(|key| (strsim::levenshtein(&plain, key), key))
+        .map(|(key, _)| (strsim::levenshtein(&plain, key), key))
         .min()
         .filter(|(distance, key)| *distance <= key.len() / 3);
     let path = path.display();
@@ -350,7 +334,7 @@ fn unknown_key(path: &Path, name: &str) -> String {
         Some((_, key)) => format!("{path}: {name}: is no setting; did you mean {key}?"),
         None => format!(
             "{path}: {name}: is no setting; there are {}",
-            KEYS.join(", ")
+            SETTINGS.map(|(key, _)| key).join(", ")
         ),
     }
 }

@@ -5,7 +5,7 @@ use clap::Parser;
 pub(in crate::serve) fn from_flags(given: &[(&str, &str)]) -> Settings {
     let mut settings = Settings::new();
     for (name, value) in given {
-        let key = KEYS.into_iter().find(|key| key == name).unwrap();
+        let (key, _) = SETTINGS.into_iter().find(|(key, _)| key == name).unwrap();
         let given = settings.entry(key);
         let given = given.or_insert(GivenSetting {
             origin: ValueOrigin::Flag,
@@ -118,10 +118,10 @@ fn file_named_by_flag_is_read() {
 
 #[test]
 fn every_key_is_a_flag_a_variable_and_a_key_of_the_file() {
-    for key in KEYS {
+    for (key, kind) in SETTINGS {
         let (flag, variable) = (format!("--{key}"), environment_name(key));
         let flags: &[&str] = match key {
-            key if SWITCHES.contains(&key) => &[&flag],
+            _ if kind == Switch => &[&flag],
             // Flags are visible in process lists.
             "peer-password" | "etcd-password" | "encryption-keys" => &["--config", "settee.toml"],
             _ => &[&flag, "true"],
