@@ -40,7 +40,8 @@ pub use advertised::Advertised;
 pub use auto_compaction::{AutoCompaction, CompactionHours, FragmentationLimit};
 pub use claims::Claims;
 pub use cluster_status::{
-    BucketStatus, ClusterStatus, CopyCounts, NodeStatus, WaitingStatus, node_state, rebalance_state,
+    BucketStatus, ClusterStatus, CopyCounts, NodeStatus, PromotedStatus, UnsafeStatus,
+    WaitingStatus, node_state, rebalance_state,
 };
 pub use clustered::{
     agreed_settings, alternate_address, awaits_bucket, bucket_id, is_only_copy, makes_bucket,

@@ -13,8 +13,8 @@ pub use node::{
     new_encryption_key, salvage,
 };
 pub use registry::{
-    Advertised, BucketConfig, BucketKind, EvictionPolicy, MemcachedPort, Ports, VBUCKET_COUNTS,
-    cluster_map,
+    Advertised, BucketConfig, BucketKind, BucketStatus, ClusterStatus, EvictionPolicy,
+    MemcachedPort, NodeStatus, Ports, PromotedStatus, UnsafeStatus, VBUCKET_COUNTS, cluster_map,
 };
 pub use replication::ReplicaOf;
 pub use session::opcodes_page;

@@ -22,7 +22,7 @@ pub(super) fn hostname(node: &NodeStatus) -> String {
 }
 
 fn membership(node: &NodeStatus) -> &'static str {
-    match node.state {
+    match &*node.state {
         "new" => "inactiveAdded",
         "failed" | "failed_over" => "inactiveFailed",
         _ => "active",

@@ -43,9 +43,9 @@ pub(super) fn is_one(path: &str) -> bool {
 /// Checks whether an order has taken effect.
 type Followed = fn(&ClusterStatus, &NodeStatus) -> bool;
 
-fn state_of(now: &ClusterStatus, node: &NodeStatus) -> Option<&'static str> {
+fn state_of<'a>(now: &'a ClusterStatus, node: &NodeStatus) -> Option<&'a str> {
     let mut nodes = now.nodes.iter();
-    nodes.find(|one| one.id == node.id).map(|one| one.state)
+    nodes.find(|one| one.id == node.id).map(|one| &*one.state)
 }
 
 impl ClusterRequest {

@@ -1,12 +1,13 @@
-//! The parts of the status of a cluster, as JSON shows them.
+//! The parts of the status of a cluster, as JSON shows them. What an older node does not report is read as empty.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::agreed::Address;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Status of the cluster, as one node sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ClusterStatus {
     /// Name of the cluster.
     pub cluster: String,
@@ -34,7 +35,7 @@ pub struct ClusterStatus {
     /// UUIDs of buckets of which an adoption found copies, but no settings.
     pub unknown_buckets: Vec<String>,
     /// State of the rebalance: idle, running or paused.
-    pub rebalance: &'static str,
+    pub rebalance: String,
     /// Number of automatic failovers since an operator reset the count.
     pub failovers: u32,
     /// Number of elections in progress.
@@ -62,7 +63,8 @@ pub struct ClusterStatus {
 }
 
 /// A node of the cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "they are independent facts of a document"
@@ -74,7 +76,7 @@ pub struct NodeStatus {
     pub id: u16,
     /// State: new, active, draining, `handing_over` (other nodes take over the active copies, then the node is failed
     /// over), failed, or `failed_over` (until an operator recovers the node).
-    pub state: &'static str,
+    pub state: String,
     /// Whether the node renews its lease.
     pub alive: bool,
     /// True if a sync failed on the node: it serves nothing.
@@ -108,7 +110,7 @@ pub struct NodeStatus {
     /// Number of replicas.
     pub replicas: usize,
     /// Reason why the controller does not fail over the node although the node is gone; only the controller knows it.
-    pub held: Option<&'static str>,
+    pub held: Option<String>,
     /// Time since the reporting node last heard this node, ms; `None` if it never did.
     pub silent_ms: Option<u64>,
     /// Names of running nodes whose messages do not reach this node.
@@ -120,7 +122,8 @@ pub struct NodeStatus {
 }
 
 /// vBuckets of a bucket of which an unsafe failover promotes the best remaining copy.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct UnsafeStatus {
     /// Name of the bucket.
     pub bucket: String,
@@ -135,7 +138,8 @@ pub struct UnsafeStatus {
 }
 
 /// A vBucket that was promoted by an unsafe failover.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct PromotedStatus {
     /// Name of the bucket.
     pub bucket: String,
@@ -150,7 +154,8 @@ pub struct PromotedStatus {
 }
 
 /// Damaged copies of a bucket on a node.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct DamagedStatus {
     /// Name of the bucket.
     pub bucket: String,
@@ -165,7 +170,8 @@ pub struct DamagedStatus {
 }
 
 /// A bucket of the cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct BucketStatus {
     /// Name of the bucket.
     pub name: String,
@@ -188,7 +194,8 @@ pub struct BucketStatus {
 }
 
 /// Copies on a node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct CopyCounts {
     /// Number of active copies.
     pub active: usize,
@@ -197,7 +204,8 @@ pub struct CopyCounts {
 }
 
 /// vBuckets of a bucket that wait for copies.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct WaitingStatus {
     /// Name of the bucket.
     pub bucket: String,
@@ -213,7 +221,7 @@ impl ClusterStatus {
     /// Checks whether every vBucket has all its copies, and only active nodes have copies.
     pub fn is_balanced(&self) -> bool {
         let whole = self.buckets.iter().all(|bucket| bucket.lacking == 0);
-        let settled = self.nodes.iter().all(|node| match node.state {
+        let settled = self.nodes.iter().all(|node| match &*node.state {
             "active" => true,
             _ => node.active + node.replicas == 0,
         });

@@ -11,8 +11,11 @@ use cluster::{BucketId, Condition, NodeId, Phase, Row, Vb, majority};
 use crate::cluster::{ClusterMember, MemberStatus};
 use crate::clustered::server_group;
 
-pub use forms::{BucketStatus, ClusterStatus, CopyCounts, NodeStatus, WaitingStatus};
-use forms::{DamagedStatus, PromotedStatus, UnsafeStatus};
+use forms::DamagedStatus;
+pub use forms::{
+    BucketStatus, ClusterStatus, CopyCounts, NodeStatus, PromotedStatus, UnsafeStatus,
+    WaitingStatus,
+};
 
 /// Largest number of waiting vBuckets that are listed of each bucket.
 const WAITING_NAMED_MAX: usize = 16;
@@ -34,7 +37,7 @@ impl ClusterStatus {
             }
             let held = progress.map_or(&[][..], |progress| &progress.held);
             let held = held.iter().find(|(id, _)| id.0 == node.id);
-            node.held = held.map(|(_, why)| why_held(*why));
+            node.held = held.map(|(_, why)| why_held(*why).to_owned());
             let heard = status.silent_ms.get(&NodeId(node.id));
             node.silent_ms = heard.copied();
         }
@@ -55,7 +58,7 @@ impl ClusterStatus {
             seen_epoch: status.seen_epoch,
             adoption_waits: status.adoption_waits.into_iter().map(name).collect(),
             unknown_buckets: unknown.iter().map(BucketId::to_string).collect(),
-            rebalance: rebalance_state(orders.rebalance),
+            rebalance: rebalance_state(orders.rebalance).to_owned(),
             failovers: orders.failovers,
             elections: buckets.iter().map(|bucket| bucket.elections).sum(),
             moves: buckets.iter().map(|bucket| bucket.moves).sum(),
@@ -125,7 +128,7 @@ fn nodes(view: &View) -> Vec<NodeStatus> {
         NodeStatus {
             name: name_of(view, *id),
             id: id.0,
-            state: node_state(node),
+            state: node_state(node).to_owned(),
             alive: alive.is_some(),
             disk_dead: alive.is_some_and(|alive| alive.value.health.disk_dead),
             disk_full: view.is_full(*id),

@@ -1,9 +1,10 @@
 //! `settee cluster adopt`.
 
 use serde_json::json;
+use server::ClusterStatus;
 
 use super::orders::{SILENT_MS, give, tell};
-use super::view::{MemberLink, Status};
+use super::view::{MemberLink, find_node};
 use crate::connect::ConnectArgs;
 use crate::exit::{Failure, Sysexit};
 use crate::stderr::note;
@@ -35,7 +36,10 @@ pub(super) fn run(args: &AdoptArgs) -> Result<(), Failure> {
         let reason = "etcd has all that nodes have seen: there is nothing to adopt";
         return Err(Failure::new(Sysexit::Data, reason));
     }
-    let lost = args.lost.iter().map(|name| Ok(status.node(name)?.id));
+    let lost = args
+        .lost
+        .iter()
+        .map(|name| Ok(find_node(&status, name)?.id));
     let lost = lost.collect::<Result<Vec<u16>, Failure>>()?;
     all_answer(&silent(&status, &lost))?;
     let node = &status.node;
@@ -55,7 +59,7 @@ pub(super) fn run(args: &AdoptArgs) -> Result<(), Failure> {
     }
     let order = json!({ "adopt": { "epoch": status.seen_epoch, "lost": lost } });
     let mut missing = Vec::new();
-    let ends = |now: &Status| {
+    let ends = |now: &ClusterStatus| {
         let adopted = !now.etcd_went_back && now.epoch > status.seen_epoch;
         missing = if adopted {
             Vec::new()
@@ -100,7 +104,7 @@ fn all_answer(silent: &[String]) -> Result<(), Failure> {
 }
 
 /// Returns the nodes that do not answer and are not given up.
-fn silent(status: &Status, lost: &[u16]) -> Vec<String> {
+fn silent(status: &ClusterStatus, lost: &[u16]) -> Vec<String> {
     let others = status.nodes.iter().filter(|node| node.name != status.node);
     let silent = others.filter(|node| {
         let heard = node.silent_ms.is_some_and(|ms| ms < SILENT_MS);

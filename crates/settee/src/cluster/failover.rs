@@ -5,9 +5,10 @@ use std::thread;
 use std::time::Instant;
 
 use serde_json::json;
+use server::{ClusterStatus, NodeStatus, PromotedStatus, UnsafeStatus};
 
 use super::orders::{LOOK, PATIENCE, give, state_of, tell};
-use super::view::{MemberLink, NodeView, Promoted, Status};
+use super::view::{MemberLink, find_node};
 use crate::connect::ConnectArgs;
 use crate::exit::{Failure, Sysexit};
 use crate::output;
@@ -49,14 +50,14 @@ pub(crate) struct FailoverArgs {
 pub(super) fn run(args: &FailoverArgs) -> Result<(), Failure> {
     let mut link = MemberLink::connect(&args.connect)?;
     let before = link.status_of_controller()?.1;
-    let (name, id) = (&args.node, before.node(&args.node)?.id);
+    let (name, id) = (&args.node, find_node(&before, &args.node)?.id);
     if args.unsafely {
         return fail_over_unsafely(&mut link, &before, args);
     }
     if args.graceful {
         return fail_over_gracefully(&mut link, &before, args);
     }
-    let state = |now: &Status| state_of(now, name) == Some("failed_over");
+    let state = |now: &ClusterStatus| state_of(now, name) == Some("failed_over");
     give(&mut link, &json!({ "fail_over": id }), state)?;
     let left = until_replaced(&mut link, name)?;
     if !left.unsafe_failover.is_empty() {
@@ -81,17 +82,18 @@ pub(super) fn run(args: &FailoverArgs) -> Result<(), Failure> {
 /// Lets other copies take over, and waits until all have done so.
 fn fail_over_gracefully(
     link: &mut MemberLink,
-    before: &Status,
+    before: &ClusterStatus,
     args: &FailoverArgs,
 ) -> Result<(), Failure> {
-    let (name, node) = (&args.node, before.node(&args.node)?);
+    let (name, node) = (&args.node, find_node(before, &args.node)?);
     if !node.can_hand_over {
         let reason = format!(
             "{name} is no member that runs, or no other copy of some vBucket can take over: see settee cluster status"
         );
         return Err(Failure::new(Sysexit::Data, reason));
     }
-    let state = |now: &Status| matches!(state_of(now, name), Some("handing_over" | "failed_over"));
+    let state =
+        |now: &ClusterStatus| matches!(state_of(now, name), Some("handing_over" | "failed_over"));
     give(link, &json!({ "fail_over_gracefully": node.id }), state)?;
     loop {
         let now = link.status_of_controller()?.1;
@@ -107,11 +109,11 @@ fn fail_over_gracefully(
 }
 
 /// Waits until a failed-over node has no active copies, or must keep some; returns the node's last status.
-fn until_replaced(link: &mut MemberLink, name: &str) -> Result<NodeView, Failure> {
+fn until_replaced(link: &mut MemberLink, name: &str) -> Result<NodeStatus, Failure> {
     let began = Instant::now();
     loop {
         let now = link.status_of_controller()?.1;
-        let node = now.node(name)?;
+        let node = find_node(&now, name)?;
         let waiting: usize = now.waiting.iter().flatten().map(|one| one.vbuckets).sum();
         let waits = now.elections == 0 && waiting >= node.active;
         let decided = waits || !node.unsafe_failover.is_empty();
@@ -125,10 +127,10 @@ fn until_replaced(link: &mut MemberLink, name: &str) -> Result<NodeView, Failure
 /// Prints the expected losses, orders the failover, and prints the result.
 fn fail_over_unsafely(
     link: &mut MemberLink,
-    before: &Status,
+    before: &ClusterStatus,
     args: &FailoverArgs,
 ) -> Result<(), Failure> {
-    let (name, node) = (&args.node, before.node(&args.node)?);
+    let (name, node) = (&args.node, find_node(before, &args.node)?);
     if node.alive && !node.disk_dead {
         let reason = format!(
             "{name} renews its lease, so nothing has to be given up: settee cluster failover {name} does"
@@ -143,7 +145,7 @@ fn fail_over_unsafely(
         return Err(Failure::new(Sysexit::Data, reason));
     }
     note(format_args!("an unsafe failover of {name}, {}", cost(node)));
-    let well = |node: &&NodeView| node.alive && !node.disk_dead;
+    let well = |node: &&NodeStatus| node.alive && !node.disk_dead;
     let lost = before.nodes.iter().filter(|node| !well(node));
     for gone in lost.clone() {
         note(format_args!("{} is given up: {}", gone.name, silence(gone)));
@@ -151,12 +153,12 @@ fn fail_over_unsafely(
     let lost: Vec<u16> = lost.map(|node| node.id).collect();
     let (epoch, revision) = (before.epoch, before.revision);
     let order = json!({ "node": node.id, "epoch": epoch, "revision": revision, "lost": lost });
-    let raised = |now: &Status| now.epoch > before.epoch;
+    let raised = |now: &ClusterStatus| now.epoch > before.epoch;
     give(link, &json!({ "fail_over_unsafe": order }), raised)?;
     let began = Instant::now();
     loop {
         let (value, now) = link.status_of_controller()?;
-        if now.node(name)?.unsafe_failover.is_empty() {
+        if find_node(&now, name)?.unsafe_failover.is_empty() {
             if args.json {
                 return output::print_json(&value);
             }
@@ -171,15 +173,16 @@ fn fail_over_unsafely(
 }
 
 /// Returns the possible cost of an unsafe failover of a node, by bucket.
-fn cost(node: &NodeView) -> String {
-    let of = |bucket: &super::view::UnsafeFailover| {
+fn cost(node: &NodeStatus) -> String {
+    let of = |bucket: &UnsafeStatus| {
+        let without: Vec<_> = bucket.without.iter().map(String::as_str).collect();
         format!(
             "of {} vBuckets of bucket {} ({}), which lack {} copies more: those on {} are given up",
             bucket.vbuckets,
             bucket.bucket,
             bucket.ranges,
             bucket.missing,
-            bucket.without.join(", ")
+            without.join(", ")
         )
     };
     let buckets: Vec<_> = node.unsafe_failover.iter().map(of).collect();
@@ -187,7 +190,7 @@ fn cost(node: &NodeView) -> String {
     format!("which may lose durable writes that were acknowledged,\n{buckets}")
 }
 
-fn silence(node: &NodeView) -> String {
+fn silence(node: &NodeStatus) -> String {
     match node.silent_ms {
         _ if node.disk_dead => "its disk died".to_owned(),
         Some(ms) => format!("not heard for {} s", ms / 1000),
@@ -196,8 +199,8 @@ fn silence(node: &NodeView) -> String {
 }
 
 /// Returns the vBuckets promoted since `before`, and the seqnos from which they continue.
-fn promoted(now: &Status, before: &Status) -> String {
-    let known = |one: &&Promoted| {
+fn promoted(now: &ClusterStatus, before: &ClusterStatus) -> String {
+    let known = |one: &&PromotedStatus| {
         let mut known = before.promoted.iter().flatten();
         known
             .any(|old| (&old.bucket, old.vbucket, old.term) == (&one.bucket, one.vbucket, one.term))
@@ -210,7 +213,7 @@ fn promoted(now: &Status, before: &Status) -> String {
         .collect();
     let mut text = format!("{} vBuckets were promoted\n", new.len());
     for one in new.iter().take(LISTED_MAX) {
-        let Promoted {
+        let PromotedStatus {
             bucket,
             vbucket,
             node,

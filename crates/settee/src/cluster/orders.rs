@@ -4,8 +4,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use server::{ClusterStatus, NodeStatus};
 
-use super::view::{MemberLink, NodeView, Status};
+use super::view::{MemberLink, find_node};
 use super::watch;
 use crate::connect::ConnectArgs;
 use crate::exit::{Failure, Sysexit};
@@ -104,7 +105,7 @@ pub(super) fn rebalance(args: &RebalanceArgs) -> Result<(), Failure> {
     };
     check_runs(order, &before)?;
     // A rebalance without moves ends as soon as it begins.
-    let begun = |now: &Status| match order {
+    let begun = |now: &ClusterStatus| match order {
         "rebalance" => now.rebalance == wanted || now.revision > before.revision,
         "cancel" => now.rebalance == wanted && !hands_over(now),
         _ => now.rebalance == wanted,
@@ -118,7 +119,7 @@ pub(super) fn rebalance(args: &RebalanceArgs) -> Result<(), Failure> {
 }
 
 /// Refuses to pause or cancel what does not run. A cancel ends graceful failovers as well.
-fn check_runs(order: &str, now: &Status) -> Result<(), Failure> {
+fn check_runs(order: &str, now: &ClusterStatus) -> Result<(), Failure> {
     let word = match order {
         "pause" => "paused",
         "cancel" if !hands_over(now) => "cancelled",
@@ -131,7 +132,7 @@ fn check_runs(order: &str, now: &Status) -> Result<(), Failure> {
     Err(Failure::new(Sysexit::NoInput, reason))
 }
 
-fn hands_over(now: &Status) -> bool {
+fn hands_over(now: &ClusterStatus) -> bool {
     now.nodes.iter().any(|node| node.state == "handing_over")
 }
 
@@ -142,7 +143,7 @@ fn hands_over(now: &Status) -> bool {
 pub(super) fn drain(args: &DrainArgs) -> Result<(), Failure> {
     let mut link = MemberLink::connect(&args.connect)?;
     let status = link.status()?.1;
-    let node = status.node(&args.node)?;
+    let node = find_node(&status, &args.node)?;
     if matches!(&*node.state, "failed" | "failed_over") {
         let reason = format!(
             "{} has failed: settee cluster rebalance puts its copies elsewhere",
@@ -150,7 +151,7 @@ pub(super) fn drain(args: &DrainArgs) -> Result<(), Failure> {
         );
         return Err(Failure::new(Sysexit::Data, reason));
     }
-    let takes = |other: &NodeView| {
+    let takes = |other: &NodeStatus| {
         other.id != node.id && other.alive && matches!(&*other.state, "active" | "new")
     };
     if !status.nodes.iter().any(takes) {
@@ -160,7 +161,7 @@ pub(super) fn drain(args: &DrainArgs) -> Result<(), Failure> {
         );
         return Err(Failure::new(Sysexit::Data, reason));
     }
-    let state = |now: &Status| state_of(now, &args.node) == Some("draining");
+    let state = |now: &ClusterStatus| state_of(now, &args.node) == Some("draining");
     give(&mut link, &json!({ "drain": node.id }), state)?;
     let name = &args.node;
     if !args.watch {
@@ -168,7 +169,7 @@ pub(super) fn drain(args: &DrainArgs) -> Result<(), Failure> {
     }
     watch::until_settled(&mut link)?;
     let status = link.status()?.1;
-    let node = status.node(name)?;
+    let node = find_node(&status, name)?;
     let copies = node.active + node.replicas;
     if copies > 0 {
         let reason = format!("{name} still has {copies} copies: see settee cluster status");
@@ -184,9 +185,9 @@ pub(super) fn drain(args: &DrainArgs) -> Result<(), Failure> {
 pub(super) fn recover(args: &RecoverArgs) -> Result<(), Failure> {
     let mut link = MemberLink::connect(&args.connect)?;
     let status = link.status()?.1;
-    let node = status.node(&args.node)?;
+    let node = find_node(&status, &args.node)?;
     let order = json!({ "recover": node.id });
-    let followed = |now: &Status| {
+    let followed = |now: &ClusterStatus| {
         let state = state_of(now, &args.node);
         now.failovers == 0 && matches!(state, Some("active" | "failed"))
     };
@@ -208,7 +209,7 @@ fn comes_back(link: &mut MemberLink, name: &str) -> Result<bool, Failure> {
     let began = Instant::now();
     loop {
         let now = link.status_of_controller()?.1;
-        let silent_ms = now.node(name)?.silent_ms;
+        let silent_ms = find_node(&now, name)?.silent_ms;
         if state_of(&now, name) != Some("failed") {
             return Ok(true);
         }
@@ -226,19 +227,19 @@ fn comes_back(link: &mut MemberLink, name: &str) -> Result<bool, Failure> {
 pub(super) fn remove(args: &RemoveArgs) -> Result<(), Failure> {
     let mut link = MemberLink::connect(&args.connect)?;
     let status = link.status()?.1;
-    let node = status.node(&args.node)?;
+    let node = find_node(&status, &args.node)?;
     let copies = node.active + node.replicas;
     if copies > 0 {
         let reason = format!("{} has {copies} copies: {}", node.name, emptying(node));
         return Err(Failure::new(Sysexit::TempFail, reason));
     }
-    let gone = |now: &Status| now.nodes.iter().all(|other| other.id != node.id);
+    let gone = |now: &ClusterStatus| now.nodes.iter().all(|other| other.id != node.id);
     give(&mut link, &json!({ "remove": node.id }), gone)?;
     tell(&mut link, args.json, &format!("{} is removed", args.node))
 }
 
 /// Returns what takes the copies off a node.
-fn emptying(node: &NodeView) -> String {
+fn emptying(node: &NodeStatus) -> String {
     let name = &node.name;
     match &*node.state {
         "failed" | "failed_over" if node.active > 0 => format!(
@@ -255,7 +256,7 @@ fn emptying(node: &NodeView) -> String {
     }
 }
 
-pub(super) fn state_of<'a>(status: &'a Status, name: &str) -> Option<&'a str> {
+pub(super) fn state_of<'a>(status: &'a ClusterStatus, name: &str) -> Option<&'a str> {
     let node = status.nodes.iter().find(|node| node.name == name);
     node.map(|node| node.state.as_str())
 }
@@ -264,7 +265,7 @@ pub(super) fn state_of<'a>(status: &'a Status, name: &str) -> Option<&'a str> {
 pub(super) fn give(
     link: &mut MemberLink,
     order: &Value,
-    mut done: impl FnMut(&Status) -> bool,
+    mut done: impl FnMut(&ClusterStatus) -> bool,
 ) -> Result<(), Failure> {
     let began = Instant::now();
     loop {
@@ -295,7 +296,7 @@ mod tests {
     use super::*;
 
     /// Returns the status of a cluster with one node.
-    fn status(rebalance: &str, state: &str) -> Status {
+    fn status(rebalance: &str, state: &str) -> ClusterStatus {
         let told = json!({
             "cluster": "ours", "epoch": 1, "revision": 9, "node": "n1", "controller": "n1",
             "etcd_silent_ms": 0, "lease_left_ms": 4200, "rebalance": rebalance, "failovers": 0,

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::view::{BucketView, MemberLink, NodeView, Status};
+use server::{BucketStatus, ClusterStatus, NodeStatus};
+
+use super::view::MemberLink;
 use crate::connect::ConnectArgs;
 use crate::exit::Failure;
 use crate::output;
@@ -41,7 +43,7 @@ pub(super) fn status(args: &StatusArgs) -> Result<(), Failure> {
     } else {
         output::print(text(&status).as_bytes())?;
     }
-    let unserved = |bucket: &&BucketView| bucket.served < bucket.vbuckets.into();
+    let unserved = |bucket: &&BucketStatus| bucket.served < bucket.vbuckets.into();
     let unserved = status.buckets.iter().find(unserved);
     unserved.map_or(Ok(()), |bucket| {
         let left = usize::from(bucket.vbuckets) - bucket.served;
@@ -62,13 +64,13 @@ pub(super) fn nodes(args: &NodesArgs) -> Result<(), Failure> {
     output::print(table(&node_rows(&status.nodes)).as_bytes())
 }
 
-fn text(status: &Status) -> String {
+fn text(status: &ClusterStatus) -> String {
     let mut text = String::new();
     let mut line = |of: std::fmt::Arguments<'_>| {
         let written = writeln!(text, "{of}");
         debug_assert!(written.is_ok(), "a text takes everything");
     };
-    let Status {
+    let ClusterStatus {
         cluster,
         epoch,
         revision,
@@ -125,10 +127,10 @@ fn text(status: &Status) -> String {
 }
 
 /// Returns a line for each reason why moves wait.
-fn waiting_moves(status: &Status) -> Vec<String> {
-    let has_no_disk = |node: &&NodeView| node.disk_full || !node.unmade.is_empty();
-    let is_starved = |node: &&NodeView| !node.starved.is_empty();
-    let waits = |moves: Option<usize>, what, lacks: &dyn Fn(&&NodeView) -> bool| {
+fn waiting_moves(status: &ClusterStatus) -> Vec<String> {
+    let has_no_disk = |node: &&NodeStatus| node.disk_full || !node.unmade.is_empty();
+    let is_starved = |node: &&NodeStatus| !node.starved.is_empty();
+    let waits = |moves: Option<usize>, what, lacks: &dyn Fn(&&NodeStatus) -> bool| {
         let moves = moves.filter(|moves| *moves > 0)?;
         let names: Vec<_> = status
             .nodes
@@ -151,7 +153,7 @@ fn waiting_moves(status: &Status) -> Vec<String> {
 }
 
 /// Returns the number of vBuckets that a rebalance would change, if all else is settled: a node that comes back may need none.
-fn uneven(status: &Status) -> Option<usize> {
+fn uneven(status: &ClusterStatus) -> Option<usize> {
     let idle = status.rebalance == "idle" && status.moves + status.elections == 0;
     let settled = status.nodes.iter().all(|node| node.state == "active");
     status
@@ -160,7 +162,7 @@ fn uneven(status: &Status) -> Option<usize> {
 }
 
 /// Returns lines about nodes: those that are not failed over, cannot make a bucket, have no memory, or are not reached.
-fn node_lines(status: &Status) -> Vec<String> {
+fn node_lines(status: &ClusterStatus) -> Vec<String> {
     let nodes = || status.nodes.iter();
     let held = nodes().filter_map(|node| {
         let why = node.held.as_deref()?;
@@ -209,7 +211,7 @@ fn node_lines(status: &Status) -> Vec<String> {
 }
 
 /// Returns lines about missing and damaged copies.
-fn copy_lines(status: &Status) -> Vec<String> {
+fn copy_lines(status: &ClusterStatus) -> Vec<String> {
     let waiting = status.waiting.iter().flatten().map(|waiting| {
         let first: Vec<_> = waiting.first.iter().map(u16::to_string).collect();
         let more = if waiting.vbuckets > first.len() {
@@ -217,10 +219,10 @@ fn copy_lines(status: &Status) -> Vec<String> {
         } else {
             ""
         };
-        let has = |bucket: &&BucketView| bucket.name == waiting.bucket;
+        let has = |bucket: &&BucketStatus| bucket.name == waiting.bucket;
         let of = status.buckets.iter().find(has).map(|of| &of.nodes);
         let is_full =
-            |node: &&NodeView| node.disk_full && of.is_some_and(|of| of.contains_key(&node.name));
+            |node: &&NodeStatus| node.disk_full && of.is_some_and(|of| of.contains_key(&node.name));
         let full = status.nodes.iter().filter(is_full);
         let full: Vec<_> = full.map(|node| node.name.as_str()).collect();
         let why = if full.is_empty() {
@@ -247,18 +249,18 @@ fn copy_lines(status: &Status) -> Vec<String> {
     waiting.chain(damaged).collect()
 }
 
-fn node_rows(nodes: &[NodeView]) -> Vec<Vec<String>> {
+fn node_rows(nodes: &[NodeStatus]) -> Vec<Vec<String>> {
     let names = [
         "node", "state", "alive", "zone", "address", "version", "active", "replicas",
     ];
     let mut rows = vec![names.map(str::to_owned).to_vec()];
     rows.extend(nodes.iter().map(|node| {
         let alive = match node {
-            NodeView { alive: false, .. } => "no",
-            NodeView {
+            NodeStatus { alive: false, .. } => "no",
+            NodeStatus {
                 disk_dead: true, ..
             } => "disk dead",
-            NodeView {
+            NodeStatus {
                 disk_full: true, ..
             } => "disk full",
             _ => "yes",
@@ -278,7 +280,7 @@ fn node_rows(nodes: &[NodeView]) -> Vec<Vec<String>> {
 }
 
 /// Returns a row for each bucket; the copies on each node are counted as active ones and replicas.
-fn bucket_rows(status: &Status) -> Vec<Vec<String>> {
+fn bucket_rows(status: &ClusterStatus) -> Vec<Vec<String>> {
     let names = ["bucket", "vBuckets", "served", "copies", "lacking"];
     let nodes = status.nodes.iter().map(|node| node.name.clone());
     let mut rows = vec![
@@ -335,7 +337,7 @@ fn table(rows: &[Vec<String>]) -> String {
 mod tests {
     use super::*;
 
-    fn sample() -> Status {
+    fn sample() -> ClusterStatus {
         let told = serde_json::json!({
             "cluster": "ours", "epoch": 1, "revision": 9, "node": "n1", "controller": "n2",
             "etcd_silent_ms": 120, "etcd_problem": "no space", "lease_left_ms": 4200, "rebalance": "running", "failovers": 1,
@@ -388,13 +390,16 @@ a       16        13      2       3        5+6  0+0
         assert_eq!(text(&status), expected);
         let uneven = "copies are uneven: settee cluster rebalance would change 3 vBuckets\n";
         assert!(!text(&status).contains(uneven), "it runs");
-        let idle = Status {
+        let idle = ClusterStatus {
             rebalance: "idle".to_owned(),
             moves: 0,
             ..status.clone()
         };
         assert!(text(&idle).contains(uneven));
-        let missing = status.node("n3").err().unwrap().to_string();
+        let missing = super::super::view::find_node(&status, "n3")
+            .err()
+            .unwrap()
+            .to_string();
         assert!(missing.ends_with("there are: n1, node-2"), "{missing}");
     }
 

@@ -3,7 +3,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::view::{MemberLink, Status};
+use server::ClusterStatus;
+
+use super::view::MemberLink;
 use crate::exit::{Failure, Sysexit};
 use crate::output;
 
@@ -35,7 +37,7 @@ pub(super) fn until_settled(link: &mut MemberLink) -> Result<(), Failure> {
     }
 }
 
-fn is_settled(status: &Status) -> bool {
+fn is_settled(status: &ClusterStatus) -> bool {
     status.rebalance == "idle" && status.moves + status.moves_left.unwrap_or(0) == 0
 }
 
