@@ -66,10 +66,21 @@ pub(super) fn refusal(status: StatusCode, text: &str) -> Response {
     field_refusal(status, "_", text)
 }
 
-/// Returns a refusal because of wrong fields, if there are any.
-pub(super) fn wrong_fields(wrong: &FieldErrors) -> Option<Response> {
-    let value = json!({ "errors": wrong });
-    (!wrong.is_empty()).then(|| json(StatusCode::BAD_REQUEST, &value))
+/// Refusal because of wrong fields.
+pub(super) struct WrongFields(FieldErrors);
+
+impl From<WrongFields> for Response {
+    fn from(wrong: WrongFields) -> Self {
+        json(StatusCode::BAD_REQUEST, &json!({ "errors": wrong.0 }))
+    }
+}
+
+/// Refuses a request if it has wrong fields.
+pub(super) fn check_fields(wrong: &FieldErrors) -> Result<(), WrongFields> {
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    Err(WrongFields(wrong.clone()))
 }
 
 /// Returns a refusal because of missing permissions, in the reference server's words.

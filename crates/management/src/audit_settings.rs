@@ -14,7 +14,7 @@ use axum::routing::get;
 use serde_json::{Value, json};
 
 use super::answers::{self, HandlerResult};
-use super::form::{FieldErrors, fields, flag};
+use super::form::{FieldErrors, fields, flag, words};
 use super::state::HttpState;
 
 const ROTATE_INTERVAL_S: std::ops::RangeInclusive<u64> = 900..=604_800;
@@ -91,13 +91,9 @@ async fn change(State(state): State<HttpState>, body: Bytes) -> HandlerResult {
         };
         (wrong, changed)
     });
-    let refused = |status, text: &str| answers::refusal(status, text);
-    let stopping = || refused(StatusCode::SERVICE_UNAVAILABLE, "The node is stopping.");
-    let (wrong, changed) = done.await.ok_or_else(stopping)?;
-    if let Some(refused) = answers::wrong_fields(&wrong) {
-        return Err(refused);
-    }
-    changed.map_err(|text| refused(StatusCode::INTERNAL_SERVER_ERROR, &text))?;
+    let (wrong, changed) = done.await?;
+    answers::check_fields(&wrong)?;
+    changed.map_err(|text| answers::refusal(StatusCode::INTERNAL_SERVER_ERROR, &text))?;
     Ok(answers::ok(&json!([])))
 }
 
@@ -165,11 +161,7 @@ fn set(settings: &mut Settings, field: &str, value: &str) -> Result<(), String> 
 fn disable(settings: &mut Settings, value: &str) -> Result<(), String> {
     let mut ids = BTreeSet::new();
     let mut odd = Vec::new();
-    for text in value
-        .split(',')
-        .map(str::trim)
-        .filter(|text| !text.is_empty())
-    {
+    for text in words(value) {
         let id = text.parse().ok().filter(|id| EVENT_IDS.contains(id));
         let event = id.and_then(Event::of_id);
         match id {
@@ -202,11 +194,7 @@ fn users(value: &str) -> Result<BTreeSet<UserId>, String> {
             user: user.to_owned(),
         })
     };
-    let texts = value
-        .split(',')
-        .map(str::trim)
-        .filter(|text| !text.is_empty());
-    let users: Option<BTreeSet<UserId>> = texts.map(of).collect();
+    let users: Option<BTreeSet<UserId>> = words(value).map(of).collect();
     users.ok_or_else(|| {
         "The value must be users as NAME/local or NAME/external, separated by commas".into()
     })

@@ -61,9 +61,7 @@ async fn set(State(state): State<HttpState>, body: Bytes) -> HandlerResult {
         form.complain(&name, "Unsupported key");
     }
     let settings = read(&mut form);
-    if let Some(refused) = answers::wrong_fields(&form.wrong) {
-        return Err(refused);
-    }
+    answers::check_fields(&form.wrong)?;
     let change = ClusterChange {
         auto_compaction: Some(settings),
         ..ClusterChange::default()

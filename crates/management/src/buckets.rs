@@ -64,7 +64,7 @@ async fn run(
 ) -> HandlerResult {
     let view = Arc::clone(&state.view);
     let done = state.bucket_turn.run(move || change(&*view));
-    let Err(error) = done.await.unwrap_or(Err(BucketsError::Stopping)) else {
+    let Err(error) = done.await? else {
         return Ok(StatusCode::OK.into_response());
     };
     let (status, text) = (error.status(), error.to_string());

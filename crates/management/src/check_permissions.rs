@@ -8,6 +8,7 @@ use identity::AuthenticatedUser;
 use serde_json::{Map, Value, json};
 
 use super::answers::{self, HandlerResult};
+use crate::form::words;
 use crate::permission::Permission;
 use crate::state::HttpState;
 
@@ -20,10 +21,9 @@ pub(super) async fn check(
     Extension(user): Extension<AuthenticatedUser>,
     body: String,
 ) -> HandlerResult {
-    let texts = body.split(',').map(str::trim);
     let mut given = Map::new();
     let mut malformed = Vec::new();
-    for text in texts.filter(|text| !text.is_empty()) {
+    for text in words(&body) {
         let Some(permission) = Permission::parse(text) else {
             malformed.push(text);
             continue;

@@ -35,9 +35,7 @@ async fn show(State(state): State<HttpState>) -> Response {
 async fn change(State(state): State<HttpState>, body: Bytes) -> HandlerResult {
     let mut wrong = FieldErrors::new();
     let settings = read(&body, &mut wrong);
-    if let Some(refused) = answers::wrong_fields(&wrong) {
-        return Err(refused);
-    }
+    answers::check_fields(&wrong)?;
     let change = ClusterChange {
         client_certificates: Some(settings),
         ..ClusterChange::default()

@@ -59,9 +59,7 @@ async fn change(
     let changed = state
         .manifest_turn
         .run(move || view.change_manifest(&bucket, &edit));
-    let stopping = || answers::refusal(StatusCode::SERVICE_UNAVAILABLE, "The node is stopping");
-    let changed = changed.await.ok_or_else(stopping)?;
-    let changed = changed.ok_or_else(answers::not_found)?;
+    let changed = changed.await?.ok_or_else(answers::not_found)?;
     let manifest = changed.map_err(|error| refused(&error, uri))?;
     let uid = format!("{:x}", manifest.uid().0);
     Ok(answers::ok(&json!({ "uid": uid })))

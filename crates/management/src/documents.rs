@@ -112,7 +112,7 @@ fn bare_node_entry(node: &NodeSummary, ready: bool) -> Value {
         "hostname": hostname,
         "configuredHostname": hostname,
         "otpNode": "ns_1@$HOST",
-        "status": if ready { "healthy" } else { "warmup" },
+        "status": health(ready),
         "clusterMembership": "active",
         "recoveryType": "none",
         "version": node.compatible_version,
@@ -131,6 +131,11 @@ fn bare_node_entry(node: &NodeSummary, ready: bool) -> Value {
         "mcdMemoryAllocated": figures::quota_bytes(node) / MIB,
         "systemStats": figures::of_machine(node),
     })
+}
+
+/// Returns the status of the node.
+pub(super) fn health(ready: bool) -> &'static str {
+    if ready { "healthy" } else { "warmup" }
 }
 
 /// Returns the service names of KV and of the stand-ins.

@@ -30,6 +30,12 @@ pub(super) fn flag(text: &str) -> Result<bool, &'static str> {
     }
 }
 
+/// Returns the words of a list, which commas separate.
+pub(super) fn words(list: &str) -> impl Iterator<Item = &str> {
+    let words = list.split(',').map(str::trim);
+    words.filter(|word| !word.is_empty())
+}
+
 /// Adds an error for each field that the call does not read.
 pub(super) fn refuse_unknown(body: &[u8], known: &[&str], wrong: &mut FieldErrors) {
     for (name, _) in fields(body) {

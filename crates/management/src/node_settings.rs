@@ -26,8 +26,7 @@ pub(super) async fn run(
     change: impl FnOnce(&dyn NodeView) -> Result<(), BucketsError> + Send + 'static,
 ) -> Result<(), Response> {
     let view = Arc::clone(&state.view);
-    let done = state.bucket_turn.run(move || change(&*view)).await;
-    let changed = done.unwrap_or(Err(BucketsError::Stopping));
+    let changed = state.bucket_turn.run(move || change(&*view)).await?;
     changed.map_err(|error| {
         let field = match error {
             BucketsError::QuotaTooSmall(_) => "memoryQuota",

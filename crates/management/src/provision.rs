@@ -113,7 +113,7 @@ pub(super) async fn choose(
 }
 
 /// `POST /settings/indexes`: any storage mode of indexes is accepted, since it has no effect.
-async fn indexes(State(state): State<HttpState>, body: Bytes) -> Response {
+async fn indexes(State(state): State<HttpState>, body: Bytes) -> HandlerResult {
     let mut wrong = FieldErrors::new();
     refuse_unknown(&body, &["storageMode"], &mut wrong);
     let mode = field(&body, "storageMode").unwrap_or_default();
@@ -125,8 +125,8 @@ async fn indexes(State(state): State<HttpState>, body: Bytes) -> Response {
         let text = format!("The value must be one of {}.", STORAGE_MODES.join(", "));
         wrong.insert("storageMode".into(), text.into());
     }
-    let done = || answers::ok(&json!({ "storageMode": mode }));
-    answers::wrong_fields(&wrong).unwrap_or_else(done)
+    answers::check_fields(&wrong)?;
+    Ok(answers::ok(&json!({ "storageMode": mode })))
 }
 
 /// Adds errors for a name and a password that an administrator cannot have.
@@ -182,14 +182,9 @@ pub(super) async fn close(state: &HttpState, body: &[u8]) -> HandlerResult {
         );
         Ok(())
     });
-    match done.await {
-        Some(Ok(())) => Ok(StatusCode::OK.into_response()),
-        Some(Err((status, text))) => Err(answers::refusal(status, &text)),
-        None => Err(answers::refusal(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "The node is stopping.",
-        )),
-    }
+    let done = done.await?;
+    done.map_err(|(status, text)| answers::refusal(status, &text))?;
+    Ok(StatusCode::OK.into_response())
 }
 
 /// Adds an error for credentials that do not belong to an existing administrator.

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
+use axum::middleware::{self, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
-use axum::{Extension, Router, middleware};
+use axum::{Extension, Router};
 use identity::AuthenticatedUser;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -45,35 +46,17 @@ pub fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) -> Router
         .merge(client_certificates::routes())
         .fallback(async || answers::not_found())
         .method_not_allowed_fallback(not_built)
-        .layer(middleware::from_fn_with_state(
-            state.clone(),
-            clustered::answer,
-        ))
-        .layer(middleware::from_fn_with_state(
-            state.clone(),
-            clustered::await_bucket,
-        ))
-        .layer(middleware::from_fn_with_state(
-            state.clone(),
-            audited::record,
-        ))
-        .layer(middleware::from_fn_with_state(
-            state.clone(),
-            access::limit_body,
-        ))
-        .layer(middleware::from_fn_with_state(
+        .layer(from_fn_with_state(state.clone(), clustered::answer))
+        .layer(from_fn_with_state(state.clone(), clustered::await_bucket))
+        .layer(from_fn_with_state(state.clone(), audited::record))
+        .layer(from_fn_with_state(state.clone(), access::limit_body))
+        .layer(from_fn_with_state(
             state.clone(),
             access::require_credentials,
         ))
-        .layer(middleware::from_fn_with_state(
-            state.clone(),
-            forwarding::to_active,
-        ))
+        .layer(from_fn_with_state(state.clone(), forwarding::to_active))
         .layer(middleware::map_response(answers::refusals_in_json))
-        .layer(middleware::from_fn_with_state(
-            state.clone(),
-            monitoring::count,
-        ));
+        .layer(from_fn_with_state(state.clone(), monitoring::count));
     Router::new()
         .route("/livez", get(async || answers::line(StatusCode::OK, "ok")))
         .route("/readyz", get(readyz))

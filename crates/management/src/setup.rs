@@ -79,10 +79,11 @@ pub(super) async fn cluster(State(state): State<HttpState>, body: Bytes) -> Hand
     let asked = state.view.node().cluster.stands_in_for;
     let change = read_cluster(&body, &asked, &mut wrong);
     refuse_unknown(&body, &CLUSTER_FIELDS, &mut wrong);
-    if wrong.is_empty() && change != ClusterChange::default() {
+    answers::check_fields(&wrong)?;
+    if change != ClusterChange::default() {
         node_settings::change(&state, change).await?;
     }
-    Ok(done(&wrong, StatusCode::OK.into_response()))
+    Ok(StatusCode::OK.into_response())
 }
 
 /// Accepts any name for a node alone: clients name it by the host that they used. A node of a cluster has the host that
@@ -153,10 +154,9 @@ async fn change_external(
     external: Option<AlternateAddress>,
     wrong: &FieldErrors,
 ) -> HandlerResult {
-    if wrong.is_empty() {
-        node_settings::run(state, |view| view.set_external_address(external)).await?;
-    }
-    Ok(done(wrong, StatusCode::OK.into_response()))
+    answers::check_fields(wrong)?;
+    node_settings::run(state, |view| view.set_external_address(external)).await?;
+    Ok(StatusCode::OK.into_response())
 }
 
 async fn web(State(state): State<HttpState>) -> Response {
@@ -172,10 +172,11 @@ async fn credentials(
     let mut wrong = FieldErrors::new();
     let was_open = check_administrator(&body, &*state.view, &mut wrong);
     refuse_unknown(&body, &WEB_FIELDS, &mut wrong);
-    if was_open && wrong.is_empty() {
+    answers::check_fields(&wrong)?;
+    if was_open {
         provision::close(&state, &body).await?;
     }
-    Ok(done(&wrong, base_uri(&state, &head)))
+    Ok(base_uri(&state, &head))
 }
 
 /// Settee sends no reports.
@@ -183,10 +184,11 @@ async fn reports() -> Response {
     answers::ok(&json!({ "sendStats": false }))
 }
 
-async fn set_reports(body: Bytes) -> Response {
+async fn set_reports(body: Bytes) -> HandlerResult {
     let mut wrong = FieldErrors::new();
     check_reports(&body, &mut wrong);
-    done(&wrong, StatusCode::OK.into_response())
+    answers::check_fields(&wrong)?;
+    Ok(StatusCode::OK.into_response())
 }
 
 /// `POST /clusterInit`: does the whole setup in one call.
@@ -201,16 +203,16 @@ async fn init(State(state): State<HttpState>, head: HeaderMap, body: Bytes) -> H
     check_reports(&body, &mut wrong);
     let change = read_cluster(&body, &asked, &mut wrong);
     refuse_unknown(&body, &INIT_FIELDS, &mut wrong);
-    if wrong.is_empty() && change != ClusterChange::default() {
+    answers::check_fields(&wrong)?;
+    if change != ClusterChange::default() {
         node_settings::change(&state, change).await?;
     }
-    if wrong.is_empty() {
-        provision::choose(&state, asked, &mut wrong).await?;
-    }
-    if was_open && wrong.is_empty() {
+    provision::choose(&state, asked, &mut wrong).await?;
+    answers::check_fields(&wrong)?;
+    if was_open {
         provision::close(&state, &body).await?;
     }
-    Ok(done(&wrong, base_uri(&state, &head)))
+    Ok(base_uri(&state, &head))
 }
 
 /// Returns no running task: no long work is started over HTTP.
@@ -222,13 +224,6 @@ async fn tasks() -> Response {
 fn base_uri(state: &HttpState, head: &HeaderMap) -> Response {
     let uri = format!("http://$HOST:{}/", state.view.node().ports.http);
     answers::localized(&json!({ "newBaseUri": uri }), head)
-}
-
-fn done(wrong: &FieldErrors, good: Response) -> Response {
-    if wrong.is_empty() {
-        return good;
-    }
-    answers::json(StatusCode::BAD_REQUEST, &json!({ "errors": wrong }))
 }
 
 fn read_cluster(body: &[u8], asked: &BTreeSet<StandIn>, wrong: &mut FieldErrors) -> ClusterChange {

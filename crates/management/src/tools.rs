@@ -168,10 +168,13 @@ fn setting(fixed: &'static FixedSetting) -> MethodRouter<HttpState> {
 
 /// Accepts fields that have the fixed values only.
 pub(super) fn only(body: &[u8], fixed: &[(&str, &str)], reason: &str) -> Response {
-    let is_fixed = |name: &str, value: &str| fixed.contains(&(name, value));
+    only_if(body, |name, value| fixed.contains(&(name, value)), reason)
+}
+
+fn only_if(body: &[u8], is_fixed: impl Fn(&str, &str) -> bool, reason: &str) -> Response {
     let others = fields(body).filter(|(name, value)| !is_fixed(name, value));
     let wrong: FieldErrors = others.map(|(name, _)| (name, reason.into())).collect();
-    answers::wrong_fields(&wrong).unwrap_or_else(|| StatusCode::OK.into_response())
+    answers::check_fields(&wrong).map_or_else(Response::from, IntoResponse::into_response)
 }
 
 /// Starts a compaction of every vBucket, like `COMPACT_DB`; the answer does not wait for it.
@@ -181,20 +184,13 @@ async fn compact(State(state): State<HttpState>, Path(bucket): Path<String>) -> 
 
 /// Accepts the current paths only: the start options set them.
 async fn paths(State(state): State<HttpState>, body: Bytes) -> Response {
-    let node = state.view.node();
-    let is_here = |value: &str| value == node.data_path;
-    let others = fields(&body).filter(|(name, value)| {
+    let path = state.view.node().data_path;
+    let is_fixed = |name: &str, value: &str| {
         let is_path = name == "path" || name.ends_with("_path");
-        !(is_path && (value.is_empty() || is_here(value)))
-    });
-    let reason = format!(
-        "The data is in {}: --data-dir names another place",
-        node.data_path
-    );
-    let wrong: FieldErrors = others
-        .map(|(name, _)| (name, reason.clone().into()))
-        .collect();
-    answers::wrong_fields(&wrong).unwrap_or_else(|| StatusCode::OK.into_response())
+        is_path && (value.is_empty() || value == path)
+    };
+    let reason = format!("The data is in {path}: --data-dir names another place");
+    only_if(&body, is_fixed, &reason)
 }
 
 /// Accepts the current listeners only: the start options set addresses and TLS, and `--replica-of` sets links between
@@ -239,11 +235,7 @@ async fn terse(State(state): State<HttpState>) -> Response {
 
 async fn statuses(State(state): State<HttpState>, headers: HeaderMap) -> Response {
     let node = state.view.node();
-    let status = if state.view.ready().is_ok() {
-        "healthy"
-    } else {
-        "warmup"
-    };
+    let status = documents::health(state.view.ready().is_ok());
     let name = format!("$HOST:{}", node.ports.http);
     let value = json!({ name: {
         "status": status,

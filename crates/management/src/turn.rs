@@ -3,8 +3,11 @@
 
 use std::sync::Arc;
 
+use axum::http::StatusCode;
+use axum::response::Response;
 use tokio::sync::{Semaphore, watch};
 
+use super::answers;
 use crate::closing::stopped;
 
 /// A queue of changes.
@@ -21,17 +24,19 @@ impl ChangeQueue {
         Self { one, closing }
     }
 
-    /// Runs `work` on a thread that may block, after the earlier changes are done. Returns `None` if it was not run
-    /// because the node stops.
+    /// Runs `work` on a thread that may block, after the earlier changes are done.
+    ///
+    /// # Errors
+    /// It was not run because the node stops; with the refusal.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Option<T> {
+    ) -> Result<T, Response> {
         let mut closing = self.closing.clone();
         let one = tokio::select! {
             biased;
-            () = stopped(&mut closing) => return None,
-            one = Arc::clone(&self.one).acquire_owned() => one.ok()?,
+            () = stopped(&mut closing) => return Err(stopping()),
+            one = Arc::clone(&self.one).acquire_owned() => one.map_err(|_| stopping())?,
         };
         // The work runs to its end even if the client leaves, and the next change waits for that.
         let done = tokio::task::spawn_blocking(move || {
@@ -39,6 +44,10 @@ impl ChangeQueue {
             drop(one);
             done
         });
-        done.await.ok()
+        done.await.map_err(|_| stopping())
     }
+}
+
+fn stopping() -> Response {
+    answers::refusal(StatusCode::SERVICE_UNAVAILABLE, "The node is stopping.")
 }

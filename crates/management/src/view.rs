@@ -381,9 +381,6 @@ pub enum BucketsError {
     /// The cluster cannot agree on the change at the moment; with the reason.
     #[error("{0}")]
     Unavailable(String),
-    /// The change was not begun.
-    #[error("The node is stopping")]
-    Stopping,
     /// The node's quota, MiB, is not enough for the bucket.
     #[error(
         "RAM quota specified is too large to be provisioned into this cluster: {0} MiB for all buckets"
@@ -407,7 +404,7 @@ impl BucketsError {
     pub(super) fn status(&self) -> StatusCode {
         match self {
             Self::Unknown => StatusCode::NOT_FOUND,
-            Self::Stopping | Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::NoSpace(_) | Self::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Exists
             | Self::TooMany(_)

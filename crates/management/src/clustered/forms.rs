@@ -3,7 +3,7 @@
 use registry::NodeStatus;
 
 use super::nodes::{hostname, otp_node};
-use crate::form::field;
+use crate::form::{field, words};
 
 /// Finds the node of a field: by its name in lists of nodes, by its own name, or by its management address.
 pub(super) fn node<'a>(
@@ -24,8 +24,7 @@ pub(super) fn nodes<'a>(
     name: &str,
 ) -> Result<Vec<&'a NodeStatus>, String> {
     let text = field(body, name).unwrap_or_default();
-    let named = text.split(',').map(str::trim).filter(|one| !one.is_empty());
-    let found = named.map(|one| {
+    let found = words(&text).map(|one| {
         let node = find(nodes, one);
         node.ok_or_else(|| format!("{one} is no node of the cluster"))
     });

@@ -59,7 +59,7 @@ impl ClusterRequest {
             "/controller/failOver" => {
                 let mut form = Form::new(body);
                 let unsafely = form.flag("allowUnsafe", false);
-                answers::wrong_fields(&form.wrong).map_or(Ok(()), Err)?;
+                answers::check_fields(&form.wrong)?;
                 if unsafely {
                     return self.fail_over_unsafely(body).await;
                 }

@@ -21,19 +21,13 @@ pub(super) enum Refused {
     Forbidden,
 }
 
-impl Refused {
-    fn answer(self) -> Response {
-        match self {
-            Self::Unknown(text) => answers::json(StatusCode::NOT_FOUND, &json!(text)),
-            Self::Field(field, text) => answers::wrong_field(field, &text),
-            Self::Forbidden => answers::forbidden(&["cluster.admin.security.admin!write"]),
-        }
-    }
-}
-
 impl From<Refused> for Response {
     fn from(why: Refused) -> Self {
-        why.answer()
+        match why {
+            Refused::Unknown(text) => answers::json(StatusCode::NOT_FOUND, &json!(text)),
+            Refused::Field(field, text) => answers::wrong_field(field, &text),
+            Refused::Forbidden => answers::forbidden(&["cluster.admin.security.admin!write"]),
+        }
     }
 }
 
@@ -52,10 +46,7 @@ pub(super) async fn change(
         });
         (written, refused)
     });
-    let unavailable = |text: &str| answers::refusal(StatusCode::SERVICE_UNAVAILABLE, text);
-    let (written, refused) = done
-        .await
-        .ok_or_else(|| unavailable("The node is stopping."))?;
+    let (written, refused) = done.await?;
     if let Some(why) = refused {
         return Err(why.into());
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use identity::Grant;
 
-use crate::form::{FieldErrors, field};
+use crate::form::{FieldErrors, field, words};
 use crate::state::HttpState;
 
 const NAME_CHARS_MAX: usize = 128;
@@ -66,9 +66,5 @@ pub(super) fn roles(state: &HttpState, body: &[u8], wrong: &mut FieldErrors) -> 
 /// Returns the names in a field, separated by commas; each once.
 pub(super) fn list(body: &[u8], name: &str) -> BTreeSet<String> {
     let text = field(body, name).unwrap_or_default();
-    let parts = text.split(',').map(str::trim);
-    parts
-        .filter(|part| !part.is_empty())
-        .map(str::to_owned)
-        .collect()
+    words(&text).map(str::to_owned).collect()
 }

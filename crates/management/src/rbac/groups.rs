@@ -60,9 +60,7 @@ pub(super) async fn put(
         ldap_group_ref: field(&body, "ldap_group_ref").unwrap_or_default(),
         roles: fields::roles(&state, &body, &mut wrong).into(),
     };
-    if let Some(refused) = answers::wrong_fields(&wrong) {
-        return Err(refused);
-    }
+    answers::check_fields(&wrong)?;
     let edit = move |directory: &mut Directory, _: &Identity| {
         let before = directory.groups.insert(name.clone(), group.clone());
         let before = before.unwrap_or_default();

@@ -132,9 +132,7 @@ pub(super) async fn put(
         password: None,
         password_set_unix_s: now_s(&state),
     };
-    if let Some(refused) = answers::wrong_fields(&wrong) {
-        return Err(refused);
-    }
+    answers::check_fields(&wrong)?;
     let edit = move |directory: &mut Directory, identity: &Identity| {
         check_groups(directory, &wanted.groups)?;
         let before = directory.users.get(&name).map(User::record);
@@ -213,9 +211,7 @@ pub(super) async fn change_password(
     refuse_unknown(&body, &["password"], &mut wrong);
     let password = field(&body, "password").unwrap_or_default();
     fields::check_password(&password, &mut wrong);
-    if let Some(refused) = answers::wrong_fields(&wrong) {
-        return Err(refused);
-    }
+    answers::check_fields(&wrong)?;
     let (name, now_s) = (user.name, now_s(&state));
     let edit = move |directory: &mut Directory, identity: &Identity| {
         let user = directory.users.get(&name);

@@ -9,9 +9,10 @@ mod statement;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
+use axum::middleware::{self, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
-use axum::{Extension, Router, middleware};
+use axum::{Extension, Router};
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -31,14 +32,8 @@ pub(super) fn router(view: Arc<dyn NodeView>, closing: watch::Receiver<bool>) ->
         .route("/api/{*path}", any(search))
         .route("/query/service", get(query::by_url).post(query::by_body))
         .fallback(async || answers::not_found())
-        .layer(middleware::from_fn_with_state(
-            state.clone(),
-            access::limit_body,
-        ))
-        .layer(middleware::from_fn_with_state(
-            state.clone(),
-            access::require_user,
-        ))
+        .layer(from_fn_with_state(state.clone(), access::limit_body))
+        .layer(from_fn_with_state(state.clone(), access::require_user))
         .layer(middleware::map_response(answers::refusals_in_json))
         .layer(middleware::from_fn(origin::refuse_foreign_pages))
         .layer(Extension(query::Indexes::default()))
