@@ -51,15 +51,14 @@ impl NodeState {
         self.check_quota(settings.bucket.quota_bytes, None)?;
         let served = {
             let mut kept = self.world.kept();
-            kept.remove_dropped().map_err(|error| failed(&error))?;
+            kept.remove_dropped()?;
             if let Some(path) = kept.dir.as_ref().map(|dir| dir.bucket(&name))
                 && path.exists()
             {
                 // This is the store of a bucket that was once configured. The node must not delete it.
                 return Err(BucketsError::Occupied(path));
             }
-            let noted = kept.update(|identities| identities.add_made(&settings, uuid));
-            let uuid = noted.map_err(|error| failed(&error))?;
+            let uuid = kept.update(|identities| identities.add_made(&settings, uuid))?;
             let opened = self.launcher.open_new(settings, &kept, uuid);
             match opened.and_then(|opened| with_collections(opened, manifest)) {
                 Ok(opened) => self.serve(opened),
@@ -67,7 +66,7 @@ impl NodeState {
                     // The next attempt removes its store, even if the disk is too full to record that.
                     let undone = kept.change_and_save(|kept| kept.add_dropped(&name));
                     tracing::debug!(?undone, "the bucket was not made");
-                    return Err(failed(&error));
+                    return Err(error.into());
                 }
             }
         };
@@ -151,11 +150,9 @@ impl NodeState {
 
     /// Stores the settings of the whole node, and publishes those that clients need.
     fn keep_cluster(&self, cluster: ClusterSettings) -> Result<(), BucketsError> {
-        let noted = self
-            .world
+        self.world
             .kept()
-            .update(|identities| identities.cluster.clone_from(&cluster));
-        noted.map_err(|error| failed(&error))?;
+            .update(|identities| identities.cluster.clone_from(&cluster))?;
         let before = std::mem::replace(&mut *self.cluster.write(), cluster.clone());
         if (&before.external, &before.stands_in_for) == (&cluster.external, &cluster.stands_in_for)
         {
@@ -261,7 +258,7 @@ impl NodeState {
         set_quota(quota_bytes)?;
         if let Err(error) = self.world.obey(&served, settings) {
             set_quota(before)?;
-            return Err(failed(&error));
+            return Err(error.into());
         }
         // Nodes that follow this one read the settings again.
         self.connections.map_changed();
@@ -275,11 +272,9 @@ impl NodeState {
         if served.group().active().is_some() {
             return Err(BucketsError::Follows);
         }
-        let noted = self
-            .world
+        self.world
             .kept()
-            .update(|identities| identities.add_dropped(name));
-        noted.map_err(|error| failed(&error))?;
+            .update(|identities| identities.add_dropped(name))?;
         self.buckets.write().remove(name);
         self.revs
             .fetch_max(served.map().revision.rev, Ordering::SeqCst);
@@ -297,8 +292,7 @@ impl NodeState {
         if let Err(error) = served.workers.stop() {
             tracing::warn!(bucket = name, %error, "a bucket that is removed did not stop well");
         }
-        let removed = self.world.kept().remove_dropped();
-        removed.map_err(|error| failed(&error))
+        Ok(self.world.kept().remove_dropped()?)
     }
 
     /// Removes every document of a bucket: each vBucket begins a new history, with the same collections. Blocks for the
@@ -318,11 +312,7 @@ impl NodeState {
     pub(super) fn compact_bucket(&self, name: &str) -> Result<(), BucketsError> {
         let served = self.bucket(name).ok_or(BucketsError::Unknown)?;
         let asked = served.bucket.ask_compaction_of_all();
-        if asked {
-            Ok(())
-        } else {
-            Err(BucketsError::Busy)
-        }
+        asked.then_some(()).ok_or(BucketsError::Busy)
     }
 }
 
@@ -384,9 +374,11 @@ pub(super) fn complete(now: &Manifest, history: bool) -> Result<Manifest, Manife
     Ok(next)
 }
 
-pub(super) fn failed(error: &StartError) -> BucketsError {
-    match error {
-        StartError::NoSpace(reason) => BucketsError::NoSpace(reason.clone()),
-        _ => BucketsError::Failed(error.to_string()),
+impl From<StartError> for BucketsError {
+    fn from(error: StartError) -> Self {
+        match error {
+            StartError::NoSpace(reason) => Self::NoSpace(reason),
+            _ => Self::Failed(error.to_string()),
+        }
     }
 }

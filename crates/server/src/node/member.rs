@@ -88,13 +88,13 @@ impl Host for NodeState {
     fn adjust_bucket(&self, settings: BucketSettings) -> Result<(), String> {
         let name = settings.bucket.name.clone();
         let adjusted = NodeState::adjust_bucket(self, &name, &|_| Ok(settings.clone()));
-        adjusted.map_err(|error| refusal_text(&error))
+        adjusted.map_err(|error| error.to_string())
     }
 
     fn drop_bucket(&self, name: &str) -> Result<(), String> {
         match NodeState::drop_bucket(self, name) {
             Ok(()) | Err(BucketsError::Unknown) => Ok(()),
-            Err(error) => Err(refusal_text(&error)),
+            Err(error) => Err(error.to_string()),
         }
     }
 }
@@ -143,10 +143,6 @@ fn not_made(error: &BucketsError) -> BucketNotMade {
         reason: error.to_string(),
         no_space: matches!(error, BucketsError::NoSpace(_)),
     }
-}
-
-fn refusal_text(error: &BucketsError) -> String {
-    error.to_string()
 }
 
 fn address(host: String, ports: Ports) -> Address {
@@ -214,7 +210,6 @@ pub(super) fn start_member(
 
 #[cfg(test)]
 mod tests {
-    use super::super::buckets::failed;
     use super::*;
     use crate::config::access;
     use cluster::NodeId;
@@ -250,7 +245,7 @@ mod tests {
     #[test]
     fn a_bucket_without_space_on_the_disk_is_told_apart() {
         let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
-        let refused = |error: &std::io::Error| not_made(&failed(&access(Path::new("data"), error)));
+        let refused = |error: &std::io::Error| not_made(&access(Path::new("data"), error).into());
         assert!(refused(&full).no_space);
         let denied = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
         assert!(!refused(&denied).no_space);
