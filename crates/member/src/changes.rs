@@ -6,8 +6,8 @@ use cluster::BucketId;
 use cluster::agreed::{BucketSpec, CHUNK_VBUCKETS, Entry, Key, View};
 use cluster::coord::{Answer, Compare, LeaseId, Op, Range, Request, Txn};
 use etcd::ProblemKind;
-use registry::BucketSettings;
 use registry::cluster::{AgreedChange, ChangeError};
+use registry::{BucketSettings, bucket_id};
 
 use crate::shared::Shared;
 
@@ -30,8 +30,12 @@ struct DraftTxn(Txn);
 impl DraftTxn {
     /// Sets a key whose last write was at revision `seen`, 0 for a key that does not exist.
     fn put(&mut self, key: String, seen: u64, value: String) {
-        let lease = LeaseId(0);
         self.expect(key.clone(), seen);
+        self.set(key, value);
+    }
+
+    fn set(&mut self, key: String, value: String) {
+        let lease = LeaseId(0);
         self.0.then.push(Op::Put { key, value, lease });
     }
 
@@ -43,13 +47,6 @@ impl DraftTxn {
     fn delete(&mut self, key: String) {
         self.0.then.push(Op::Delete { key });
     }
-}
-
-/// Finds a bucket by its name.
-fn find<'v>(view: &'v View, name: &str) -> Option<(BucketId, &'v Entry<BucketSpec>)> {
-    let mut specs = view.specs.iter();
-    let found = specs.find(|(_, entry)| entry.value.name == name);
-    found.map(|(id, entry)| (*id, entry))
 }
 
 fn spec_of(settings: &BucketSettings) -> BucketSpec {
@@ -153,7 +150,7 @@ impl Shared {
         draft: &mut DraftTxn,
     ) -> Result<BucketId, ChangeError> {
         let name = &settings.bucket.name;
-        if find(view, name).is_some() {
+        if bucket_id(view, name).is_some() {
             return Err(ChangeError::Refused(
                 "Bucket with given name already exists".into(),
             ));
@@ -205,12 +202,7 @@ impl Shared {
         if let Some(manifest) = manifest {
             draft.put(self.key(Key::Manifest(id)), 0, manifest.value.to_string());
         }
-        let named = Op::Put {
-            key: self.name_key(name),
-            value: id.to_string(),
-            lease: LeaseId(0),
-        };
-        draft.0.then.push(named);
+        draft.set(self.name_key(name), id.to_string());
         Ok(id)
     }
 
@@ -279,5 +271,6 @@ impl Shared {
 }
 
 fn known<'v>(view: &'v View, name: &str) -> Result<(BucketId, &'v Entry<BucketSpec>), ChangeError> {
-    find(view, name).ok_or_else(|| ChangeError::Conflict("the bucket is gone".into()))
+    let found = bucket_id(view, name).and_then(|id| Some((id, view.specs.get(&id)?)));
+    found.ok_or_else(|| ChangeError::Conflict("the bucket is gone".into()))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cluster::NodeId;
 use cluster::agreed::{Address, ClusterId, FEATURE_LEVEL, Key, Meta, Node, Seen, View};
-use cluster::coord::{Answer, Compare, LeaseId, Op, Range, Request, Txn};
+use cluster::coord::{Answer, Compare, KeyValue, LeaseId, Op, Range, Request, Txn};
 use etcd::Etcd;
 use registry::Registry;
 use tls::PeerTls;
@@ -175,10 +175,7 @@ pub(crate) fn take_users(
 }
 
 fn read_view(etcd: &Etcd, cluster: ClusterId) -> Result<View, JoinError> {
-    let Answer::Got { revision, found } = ask(etcd, Request::Get(Range::Prefix(cluster.prefix())))?
-    else {
-        return Err(no_answer());
-    };
+    let (revision, found) = get(etcd, Range::Prefix(cluster.prefix()))?;
     let mut view = View::default();
     view.load(cluster, revision, &found);
     Ok(view)
@@ -215,20 +212,18 @@ fn peer_tls(meta: &Meta, options: &MemberOptions) -> Result<Option<Arc<PeerTls>>
     }
 }
 
-fn ask(etcd: &Etcd, request: Request) -> Result<Answer, JoinError> {
-    let answered = etcd.ask(request, PATIENCE);
-    answered.map_err(|problem| JoinError::Etcd(problem.to_string()))
-}
-
-fn no_answer() -> JoinError {
-    JoinError::Etcd("etcd gave no answer to a question".into())
+/// Reads keys; returns them and the revision of etcd.
+fn get(etcd: &Etcd, keys: Range) -> Result<(u64, Vec<KeyValue>), JoinError> {
+    match etcd.ask(Request::Get(keys), PATIENCE) {
+        Ok(Answer::Got { revision, found }) => Ok((revision, found)),
+        Ok(_) => Err(JoinError::Etcd("etcd gave no answer to a question".into())),
+        Err(problem) => Err(JoinError::Etcd(problem.to_string())),
+    }
 }
 
 fn read_meta(etcd: &Etcd, cluster: ClusterId) -> Result<Meta, JoinError> {
     let key = Key::Meta.text(cluster);
-    let Answer::Got { found, .. } = ask(etcd, Request::Get(Range::Key(key)))? else {
-        return Err(no_answer());
-    };
+    let (_, found) = get(etcd, Range::Key(key))?;
     let broken = || JoinError::Refused("what etcd has of the cluster makes no sense".into());
     let found = found.first().ok_or_else(broken)?;
     let meta: Meta = serde_json::from_str(&found.value).map_err(|_| broken())?;
@@ -247,10 +242,8 @@ fn read_meta(etcd: &Etcd, cluster: ClusterId) -> Result<Meta, JoinError> {
 /// Reads the nodes, each with the revision of its key.
 fn nodes(etcd: &Etcd, cluster: ClusterId) -> Result<Vec<(NodeId, Node, u64)>, JoinError> {
     let prefix = cluster.prefix() + "nodes/";
-    let Answer::Got { found, .. } = ask(etcd, Request::Get(Range::Prefix(prefix)))? else {
-        return Err(no_answer());
-    };
-    let read = |kv: &cluster::coord::KeyValue| {
+    let (_, found) = get(etcd, Range::Prefix(prefix))?;
+    let read = |kv: &KeyValue| {
         let Some(Key::Node(node)) = Key::parse(cluster, &kv.key) else {
             return None;
         };

@@ -25,31 +25,19 @@ use crate::served::ServedBucket;
 const MANIFEST_BYTES_MAX: usize = 1 << 20;
 
 /// Reason why the collections of a bucket were not changed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum CollectionsError {
     /// The requested manifest is not possible.
+    #[error(transparent)]
     Refused(ManifestError),
     /// The bucket follows another node's bucket, where collections are created. With the URL of that node's HTTP
     /// management, like `http://host:8091`.
+    #[error("the bucket follows another node's: change its collections at {0}")]
     Follows(String),
     /// The change is not possible at the moment; with the reason.
+    #[error("{0}")]
     NotNow(String),
 }
-
-impl fmt::Display for CollectionsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused(error) => error.fmt(f),
-            Self::Follows(there) => {
-                let what = "the bucket follows another node's: change its collections at";
-                write!(f, "{what} {there}")
-            }
-            Self::NotNow(reason) => f.write_str(reason),
-        }
-    }
-}
-
-impl std::error::Error for CollectionsError {}
 
 impl From<ChangeError> for CollectionsError {
     fn from(error: ChangeError) -> Self {
