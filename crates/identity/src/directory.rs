@@ -8,6 +8,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::record::{GroupRecord, UserRecord};
+use super::role::Grant;
 use super::user::User;
 
 /// Users by name. A copy shares them, and costs 16 bytes each.
@@ -92,6 +93,16 @@ pub struct Directory {
     pub groups: BTreeMap<String, GroupRecord>,
 }
 
+impl Directory {
+    /// Returns the roles of a user, and those of the user's groups.
+    pub fn grants_of<'a>(&'a self, user: &'a UserRecord) -> impl Iterator<Item = &'a Grant> {
+        let groups = user.groups.iter();
+        let groups = groups.filter_map(|name| self.groups.get(name));
+        let of_groups = groups.flat_map(|group| &group.roles);
+        user.roles.iter().chain(of_groups)
+    }
+}
+
 /// All data about the users of a group of nodes: one node stores it, and sends it to following nodes.
 ///
 /// Shape on disk and on links: JSON.
@@ -106,6 +117,20 @@ pub struct Roster {
     /// The users and groups.
     #[serde(flatten)]
     pub directory: Arc<Directory>,
+}
+
+impl Roster {
+    /// Returns the next edition of the roster, of a time in nanoseconds since 1970; `None` if `edit` returns false or
+    /// changes nothing.
+    pub fn edited(self, now_ns: u64, edit: &mut dyn FnMut(&mut Directory) -> bool) -> Option<Self> {
+        let mut directory = Directory::clone(&self.directory);
+        let changed = edit(&mut directory) && directory != *self.directory;
+        changed.then(|| Self {
+            edition: now_ns.max(self.edition + 1),
+            directory: directory.into(),
+            ..self
+        })
+    }
 }
 
 /// The JSON form of a roster: for a flattened field, serde would hold all of it a second time.

@@ -343,10 +343,7 @@ impl Identity {
         let revision = self.revision();
         let directory = self.directory();
         let record = account.user.record();
-        let groups = record.groups.iter();
-        let groups = groups.filter_map(|name| directory.groups.get(name));
-        let of_groups = groups.flat_map(|group| &group.roles);
-        let grants = record.roles.iter().chain(of_groups);
+        let grants = directory.grants_of(&record);
         AuthenticatedUser {
             name: account.user.name().into(),
             built_in: account.built_in.is_some(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use identity::{AuthenticatedUser, Directory, Grant, Identity, Privilege, UserRecord};
+use identity::{AuthenticatedUser, Directory, Grant, Identity, Privilege};
 use serde_json::json;
 
 use crate::answers::{self, HandlerResult};
@@ -67,16 +67,4 @@ pub(super) fn check_power<'a>(
         return Err(Refused::Forbidden);
     }
     Ok(())
-}
-
-/// Returns the user's own roles and those of the user's groups.
-pub(super) fn all_grants<'a>(
-    directory: &'a Directory,
-    user: &'a UserRecord,
-) -> impl Iterator<Item = &'a Grant> {
-    let groups = user.groups.iter();
-    let groups = groups.filter_map(|name| directory.groups.get(name));
-    user.roles
-        .iter()
-        .chain(groups.flat_map(|group| &group.roles))
 }

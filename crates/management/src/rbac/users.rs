@@ -10,7 +10,7 @@ use model::utc;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::change::{Refused, all_grants, change, check_power};
+use super::change::{Refused, change, check_power};
 use super::{fields, roles};
 use crate::answers::{self, HandlerResult};
 use crate::form::{FieldErrors, field, refuse_unknown};
@@ -136,9 +136,8 @@ pub(super) async fn put(
     let edit = move |directory: &mut Directory, identity: &Identity| {
         check_groups(directory, &wanted.groups)?;
         let before = directory.users.get(&name).map(User::record);
-        let known = before.iter();
-        let known = known.flat_map(|user| all_grants(directory, user));
-        check_power(&asks, known.chain(all_grants(directory, &wanted)))?;
+        let known = before.iter().chain([&wanted]);
+        check_power(&asks, known.flat_map(|user| directory.grants_of(user)))?;
         let mut user = wanted.clone();
         let password = password.as_ref();
         user.password = password.map(|text| identity.verifier(&name, text.as_bytes()));
@@ -180,7 +179,7 @@ pub(super) async fn remove(
     let edit = move |directory: &mut Directory, _: &Identity| {
         let user = directory.users.remove(&name);
         let user = user.ok_or(Refused::Unknown(UNKNOWN))?;
-        check_power(&asks, all_grants(directory, &user.record()))
+        check_power(&asks, directory.grants_of(&user.record()))
     };
     change(&state, edit).await
 }

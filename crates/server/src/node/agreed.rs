@@ -92,14 +92,8 @@ impl NodeState {
         let now_ns = self.clock.now().unix_ns;
         agree(member, &mut |view| {
             let before = self.agreed_users(view).map_err(ChangeError::Unavailable)?;
-            let mut directory = Directory::clone(&before.directory);
-            if !edit(&mut directory) || directory == *before.directory {
+            let Some(roster) = before.edited(now_ns, edit) else {
                 return Ok(None);
-            }
-            let roster = Roster {
-                edition: now_ns.max(before.edition + 1),
-                directory: directory.into(),
-                ..before
             };
             Ok(Some(AgreedChange::Users {
                 text: serde_json::to_string(&roster).expect("users are JSON"),

@@ -131,15 +131,8 @@ impl Users {
         now_ns: u64,
         edit: &mut dyn FnMut(&mut Directory) -> bool,
     ) -> Result<(), String> {
-        let before = self.identity.roster();
-        let mut directory = Directory::clone(&before.directory);
-        if !edit(&mut directory) || directory == *before.directory {
+        let Some(roster) = self.identity.roster().edited(now_ns, edit) else {
             return Ok(());
-        }
-        let roster = Roster {
-            edition: now_ns.max(before.edition + 1),
-            directory: directory.into(),
-            ..before
         };
         self.keep(&roster)
             .inspect_err(|reason| tracing::error!(reason, "users could not be changed"))?;
