@@ -72,9 +72,9 @@ pub fn collect_part(
 
 fn unknown(name: &str) -> StatError {
     let mut left_out = GROUPS_LEFT_OUT.iter();
-    let row = left_out.find(|(names, _)| names.contains(&name));
-    row.map_or(StatError::UnknownGroup, |(_, why)| {
-        StatError::NothingToTell(why)
+    let row = left_out.find(|reason| reason.keys.contains(&name));
+    row.map_or(StatError::UnknownGroup, |reason| {
+        StatError::NothingToTell(reason.why)
     })
 }
 

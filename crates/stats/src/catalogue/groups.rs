@@ -2,6 +2,7 @@
 
 use identity::Privilege;
 
+use super::left_out::{LeftOut, left_out};
 use crate::scope::StatPlace;
 
 /// A group of statistics.
@@ -63,56 +64,30 @@ impl Group {
     }
 }
 
-/// Groups of the reference that have no content here, each with the reason.
-pub(crate) static GROUPS_LEFT_OUT: &[(&[&str], &str)] = &[
-    (
-        &[
-            "tasks-all",
-            "scheduler",
-            "runtimes",
-            "dispatcher",
-            "worker_thread_info",
-        ],
-        "there is no queue of tasks: `tasks` has the workers of the bucket, `threads` those that serve connections",
-    ),
-    (
-        &["allocator"],
-        "memory is counted by its owner: `ep_mem_overhead` is what the process takes beyond that",
-    ),
-    (
-        &["frequency-counters"],
-        "a document has two bits of heat, which nothing counts",
-    ),
-    (
-        &[
-            "json_validate",
-            "snappy_decompress",
-            "subdoc_execute",
-            "stat-timings",
-            "external-auth-timings",
-            "tracing",
-        ],
-        "commands are timed whole: `timings`",
-    ),
-    (
-        &["client_connection_details"],
-        "connections are told one by one: `connections`",
-    ),
-    (&["disk-slowness"], "`kvtimings` has how long commits took"),
-    (
-        &["encryption-key-ids"],
-        "keys are given when the node is started",
-    ),
-    (&["info"], "`config` has the settings of the bucket"),
-    (
-        &["tap", "tapagg"],
-        "changes are streamed by DCP: `dcp`, `dcpagg`",
-    ),
-    (
-        &["slabs", "sizes", "items", "detail", "cachedump"],
-        "memory has no slabs: `memory`, `hash`",
-    ),
-];
+/// Groups of the reference that have no content here.
+pub(crate) static GROUPS_LEFT_OUT: &[LeftOut] = left_out! {
+    "there is no queue of tasks: `tasks` has the workers of the bucket, `threads` those that serve connections":
+        "tasks-all" "scheduler" "runtimes" "dispatcher" "worker_thread_info";
+    "memory is counted by its owner: `ep_mem_overhead` is what the process takes beyond that":
+        "allocator";
+    "a document has two bits of heat, which nothing counts":
+        "frequency-counters";
+    "commands are timed whole: `timings`":
+        "json_validate" "snappy_decompress" "subdoc_execute" "stat-timings"
+        "external-auth-timings" "tracing";
+    "connections are told one by one: `connections`":
+        "client_connection_details";
+    "`kvtimings` has how long commits took":
+        "disk-slowness";
+    "keys are given when the node is started":
+        "encryption-key-ids";
+    "`config` has the settings of the bucket":
+        "info";
+    "changes are streamed by DCP: `dcp`, `dcpagg`":
+        "tap" "tapagg";
+    "memory has no slabs: `memory`, `hash`":
+        "slabs" "sizes" "items" "detail" "cachedump";
+};
 
 /// All groups, in the order of the page.
 pub(crate) static GROUPS: &[Group] = groups! {

@@ -1,11 +1,11 @@
 //! Statistics that the reference has in a group of this node, but this node has not, with the reason.
 
-/// Keys that are missing for one reason.
+/// Keys, or groups, that are missing for one reason.
 pub(crate) struct LeftOut {
     /// The reason, as a phrase.
     pub(crate) why: &'static str,
     /// Keys in the form of the catalogue. `*` at the start or end matches any text; `GROUP KEY` is a key that is
-    /// missing in that group only.
+    /// missing in that group only. For groups, their names.
     pub(crate) keys: &'static [&'static str],
 }
 
@@ -14,6 +14,7 @@ macro_rules! left_out {
         &[$(LeftOut { why: $why, keys: &[$($key),+] }),*]
     };
 }
+pub(super) use left_out;
 
 /// All reasons.
 pub(crate) static LEFT_OUT: &[LeftOut] = left_out! {

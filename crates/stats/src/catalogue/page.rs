@@ -6,7 +6,7 @@ use super::bucket::STATES;
 use super::cluster::CLUSTER;
 use super::dcp::{CONSUMERS, PREFIX_SUMS, PRODUCERS, STREAMS, TOTALS};
 use super::groups::{GROUPS, GROUPS_LEFT_OUT};
-use super::left_out::LEFT_OUT;
+use super::left_out::{LEFT_OUT, LeftOut};
 use super::lists::bucket_rows;
 use super::node::NODE;
 use super::others::OTHERS;
@@ -42,12 +42,16 @@ pub fn stats_page() -> String {
         }
     }
     page += include_str!("left_out_head.md");
-    for reason in LEFT_OUT {
-        let keys: Vec<String> = reason.keys.iter().map(|key| format!("`{key}`")).collect();
-        add!(page, "| {} | {} |\n", keys.join(", "), reason.why);
-    }
+    reasons(&mut page, LEFT_OUT);
     metrics(&mut page);
     page
+}
+
+fn reasons(page: &mut String, left_out: &[LeftOut]) {
+    for LeftOut { why, keys } in left_out {
+        let keys: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
+        add!(page, "| {} | {why} |\n", keys.join(", "));
+    }
 }
 
 fn groups(page: &mut String) {
@@ -76,10 +80,7 @@ fn groups(page: &mut String) {
 fn groups_left_out(page: &mut String) {
     *page += "\nGroups of the reference for which there is nothing to tell; a request for one is refused with the reason.\n\n";
     *page += "| Groups | Why |\n|---|---|\n";
-    for (names, why) in GROUPS_LEFT_OUT {
-        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-        add!(page, "| {} | {why} |\n", names.join(", "));
-    }
+    reasons(page, GROUPS_LEFT_OUT);
 }
 
 /// Returns the rows of a group, with their keys as on the page.
