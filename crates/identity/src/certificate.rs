@@ -20,7 +20,7 @@ pub enum CertificateState {
     Mandatory,
 }
 
-/// Place of a name in a certificate.
+/// Place of a name in a certificate, in the words of the management calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum NamePath {
     /// The common name of the subject.
@@ -35,19 +35,6 @@ pub enum NamePath {
     /// Alternative names that are URIs.
     #[serde(rename = "san.uri")]
     SanUri,
-}
-
-impl NamePath {
-    /// Parses a path in the words of the management calls: `subject.cn`, `san.dns`, `san.email` or `san.uri`.
-    pub fn parse(text: &str) -> Option<Self> {
-        match text {
-            "subject.cn" => Some(Self::SubjectCn),
-            "san.dns" => Some(Self::SanDns),
-            "san.email" => Some(Self::SanEmail),
-            "san.uri" => Some(Self::SanUri),
-            _ => None,
-        }
-    }
 }
 
 /// A rule that takes the user name out of one name of a certificate.

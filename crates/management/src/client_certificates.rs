@@ -114,10 +114,8 @@ fn read_rule(at: usize, rule: &Value, wrong: &mut FieldErrors) -> Option<NameRul
         &["delimiter", "path", "prefix"],
         wrong,
     );
-    let path = fields
-        .get("path")
-        .and_then(Value::as_str)
-        .and_then(NamePath::parse);
+    let path = fields.get("path").map(NamePath::deserialize);
+    let path = path.and_then(Result::ok);
     if path.is_none() {
         let text =
             "The value must be one of the following: [subject.cn, san.dns, san.email, san.uri]";

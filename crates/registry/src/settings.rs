@@ -96,48 +96,25 @@ mod durability_name {
     }
 }
 
-/// The conflict resolution in a file: its name. An unknown name is an error: two nodes that resolve conflicts in
-/// different ways would never agree.
-mod conflicts_name {
-    use model::ConflictResolution;
-    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer, de::Error as _};
-
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-    pub(super) fn serialize<S: Serializer>(
-        way: &ConflictResolution,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        way.name().serialize(to)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<ConflictResolution, D::Error> {
-        let name = String::deserialize(from)?;
-        ConflictResolution::from_name(&name)
-            .ok_or_else(|| D::Error::custom("unknown way to resolve conflicts"))
-    }
+/// [`ConflictResolution`] in a file. An unknown name is an error: two nodes that resolve conflicts in different ways
+/// would never agree.
+#[derive(Deserialize, Serialize)]
+#[serde(remote = "ConflictResolution")]
+enum ConflictsName {
+    #[serde(rename = "seqno")]
+    Revision,
+    #[serde(rename = "lww")]
+    LastWrite,
 }
 
-/// The compression mode in a file: its name. An unknown name counts as the default.
-mod compression_name {
-    use model::CompressionMode;
-    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
-
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-    pub(super) fn serialize<S: Serializer>(
-        mode: &CompressionMode,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        mode.name().serialize(to)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<CompressionMode, D::Error> {
-        let name = String::deserialize(from)?;
-        Ok(CompressionMode::from_name(&name).unwrap_or_default())
-    }
+/// [`CompressionMode`] in a file. An unknown name counts as the default.
+#[derive(Deserialize, Serialize)]
+#[serde(remote = "CompressionMode", rename_all = "lowercase")]
+enum CompressionName {
+    Off,
+    Active,
+    #[serde(other)]
+    Passive,
 }
 
 /// All settings of a bucket that management clients can change: the configuration, and the rest.
@@ -159,10 +136,10 @@ pub struct BucketSettings {
     #[serde(default, skip_serializing_if = "HistorySettings::is_plain")]
     pub history: HistorySettings,
     /// Resolution of conflicts with versions of other nodes.
-    #[serde(default, with = "conflicts_name")]
+    #[serde(default, with = "ConflictsName")]
     pub conflicts: ConflictResolution,
     /// Treatment of compressed values and of values that could be compressed.
-    #[serde(default, with = "compression_name")]
+    #[serde(default, with = "CompressionName")]
     pub compression: CompressionMode,
     /// Whether a durable write needs only this node if the majority is not reachable.
     #[serde(default)]
@@ -236,7 +213,6 @@ pub struct ClusterSettings {
     #[serde(default)]
     pub name: String,
     /// Limit of the sum of all buckets' quotas, MiB; `None` for no limit.
-    #[serde(default)]
     pub memory_quota_mib: Option<u64>,
     /// Address for clients outside of the node's network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -381,4 +357,31 @@ pub struct Ports {
     pub query: Option<u16>,
     /// The stand-in for search, where served.
     pub search: Option<u16>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_a_file_are_those_of_the_settings() {
+        let settings = |conflicts: &str, compression: &str| {
+            serde_json::from_value::<BucketSettings>(serde_json::json!({
+                "quota_bytes": 1, "kind": "Couchbase", "eviction": "Values",
+                "conflicts": conflicts, "compression": compression,
+            }))
+        };
+        for way in [ConflictResolution::Revision, ConflictResolution::LastWrite] {
+            for mode in ["off", "passive", "active"] {
+                let read = settings(way.name(), mode).unwrap();
+                assert_eq!((read.conflicts, read.compression.name()), (way, mode));
+                let written = serde_json::to_value(&read).unwrap();
+                assert_eq!(written["conflicts"], way.name());
+                assert_eq!(written["compression"], mode);
+            }
+        }
+        assert!(settings("custom", "off").is_err());
+        let later = settings("lww", "zstd").unwrap();
+        assert_eq!(later.compression, CompressionMode::default());
+    }
 }

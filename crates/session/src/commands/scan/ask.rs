@@ -22,19 +22,14 @@ type InvalidScan = &'static str;
 
 #[derive(Deserialize)]
 struct Json {
-    #[serde(default)]
     collection: Option<String>,
     #[serde(default)]
     key_only: bool,
     #[serde(default)]
     include_xattrs: bool,
-    #[serde(default)]
     range: Option<RangeJson>,
-    #[serde(default)]
     sampling: Option<SamplingJson>,
-    #[serde(default)]
     snapshot_requirements: Option<SnapshotJson>,
-    #[serde(default)]
     name: Option<String>,
 }
 
