@@ -5,9 +5,9 @@ import shutil
 import struct
 import time
 
-from cluster import MAJORITY, Cluster
+from cluster import MAJORITY, Client, Cluster, member_of
 from dcp import ACTIVE_ONLY, DCP_STREAM_REQ, NO_END, Consumer
-from failures import FAILOVER_SECONDS, KEYS, LEASE_SECONDS, fill, has_all, is_served, state_of, three_nodes
+from failures import FAILOVER_SECONDS, KEYS, LEASE_SECONDS, fill, go_on, has_all, is_served, state_of, three_nodes
 from harness import equal, eventually
 from links import LinkedCluster
 from manage import call, must
@@ -193,6 +193,22 @@ def a_removed_node_that_runs_on_changes_nothing(world):
             holds(why, "removed from the cluster: ask another one")
             assert time.monotonic() - began < 2, "it is told at once"
         must(cluster.nodes[0], "POST", "/pools/default/buckets/default/scopes", name="shop")
+
+
+@suite.test
+def a_removed_node_that_runs_on_does_not_disturb_a_node_that_comes(world):
+    with three_nodes(world.etcd, world.name()) as cluster:
+        cluster.make_bucket()
+        cluster.order("drain", "c", "--watch")
+        cluster.order("remove", "c")
+        eventually("c knows that it is removed", lambda: "removed from the cluster" in changes(cluster.nodes[2]))
+        with member_of(world.etcd, cluster.name, "d").watched() as late:
+            late.start()
+            eventually("d is known", lambda: state_of(cluster, "d") == "new", seconds=FAILOVER_SECONDS)
+            cluster.order("rebalance", "--watch")
+            before = cluster.look("buckets/")
+            go_on(Client([*cluster.nodes[:2], late], "default"), 2 * LEASE_SECONDS)
+            equal(cluster.look("buckets/"), before, "copies and their terms")
 
 
 def changes(node):

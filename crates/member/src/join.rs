@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::NodeId;
-use cluster::agreed::{Address, ClusterId, FEATURE_LEVEL, Key, Meta, Node, Seen, View};
+use cluster::agreed::{Address, ClusterId, FEATURE_LEVEL, Key, Meta, Node, Orders, Seen, View};
 use cluster::coord::{Answer, Compare, KeyValue, LeaseId, Op, Range, Request, Txn};
 use etcd::Etcd;
 use registry::Registry;
@@ -103,15 +103,10 @@ impl Joined {
             if same.is_none() && !node.bucket_names().is_empty() {
                 check_buckets(etcd, cluster, host)?;
             }
-            let free = || {
-                let taken = |id: &u16| found.iter().any(|(node, _, _)| node.0 == *id);
-                (1..=u16::MAX).find(|id| !taken(id)).map(NodeId)
+            let me = match same {
+                Some((id, _, _)) => *id,
+                None => new_number(etcd, cluster, &found)?,
             };
-            let no_number = || JoinError::Refused("there are no numbers left for nodes".into());
-            let me = same
-                .map(|(id, _, _)| *id)
-                .or_else(free)
-                .ok_or_else(no_number)?;
             if let Some(tls) = &tls {
                 let others = found.iter().map(|(_, other, _)| other);
                 let others = others.filter(|other| other.uuid != node.uuid);
@@ -250,6 +245,24 @@ fn nodes(etcd: &Etcd, cluster: ClusterId) -> Result<Vec<(NodeId, Node, u64)>, Jo
         Some((node, serde_json::from_str(&kv.value).ok()?, kv.mod_revision))
     };
     Ok(found.iter().filter_map(read).collect())
+}
+
+/// Returns a number that no node of the cluster has, or had until it was removed: such a node may run on. `found` was
+/// read before.
+fn new_number(
+    etcd: &Etcd,
+    cluster: ClusterId,
+    found: &[(NodeId, Node, u64)],
+) -> Result<NodeId, JoinError> {
+    let key = Key::Orders.text(cluster);
+    let (_, orders) = get(etcd, Range::Key(key))?;
+    let orders = orders
+        .first()
+        .and_then(|kv| serde_json::from_str::<Orders>(&kv.value).ok());
+    let present = found.iter().map(|(node, _, _)| node.0);
+    let highest = present.chain(orders.map(|orders| orders.removed)).max();
+    let next = highest.unwrap_or_default().checked_add(1).map(NodeId);
+    next.ok_or_else(|| JoinError::Refused("there are no numbers left for nodes".into()))
 }
 
 /// Writes the state of a node if nothing changed it since revision `seen`; returns whether it is written.

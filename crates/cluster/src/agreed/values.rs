@@ -180,6 +180,8 @@ pub struct Orders {
     pub rebalance: Rebalance,
     /// Automatic failovers since the last reset by an operator.
     pub failovers: u32,
+    /// Highest number of a removed node. Such a node may run on, so no other one gets its number.
+    pub removed: u16,
 }
 
 /// A bucket.

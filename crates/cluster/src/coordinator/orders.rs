@@ -145,6 +145,7 @@ pub(super) fn obey(view: &View, draft: &mut Draft<'_>, order: &Order, gone: &BTr
             if let Some(entry) = view.nodes.get(&node).filter(|_| !holds) {
                 draft.delete(Key::Node(node), entry.mod_revision);
                 draft.end_alive(node);
+                orders.removed = orders.removed.max(node.0);
             }
         }
     }

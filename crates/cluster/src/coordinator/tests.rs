@@ -470,8 +470,11 @@ fn a_node_is_removed_when_no_copy_is_on_it() {
     coordinator.order(Order::Remove(NODE));
     coordinator.order(Order::Remove(other));
     settle(&mut store, &mut coordinator);
-    let nodes: Vec<NodeId> = view(&mut store).nodes.keys().copied().collect();
+    let seen = view(&mut store);
+    let nodes: Vec<NodeId> = seen.nodes.keys().copied().collect();
     assert_eq!(nodes, [NODE]);
+    let orders = seen.orders.expect("orders").value;
+    assert_eq!(orders.removed, other.0, "no other node gets the number");
 }
 
 #[test]

@@ -119,6 +119,7 @@ async fn a_rebalance_is_shown_as_a_task() {
         let orders = Orders {
             rebalance: Rebalance::Running,
             failovers: 2,
+            ..Orders::default()
         };
         view.orders = Some(written(revision, orders));
     });
@@ -250,7 +251,7 @@ async fn orders_go_to_the_controller() {
     obey(|view, revision| {
         let running = Orders {
             rebalance: Rebalance::Running,
-            failovers: 0,
+            ..Orders::default()
         };
         view.orders = Some(written(revision, running));
     });
