@@ -36,15 +36,6 @@ pub(super) fn words(list: &str) -> impl Iterator<Item = &str> {
     words.filter(|word| !word.is_empty())
 }
 
-/// Adds an error for each field that the call does not read.
-pub(super) fn refuse_unknown(body: &[u8], known: &[&str], wrong: &mut FieldErrors) {
-    for (name, _) in fields(body) {
-        if !known.contains(&&*name) {
-            wrong.entry(name).or_insert("Unsupported key".into());
-        }
-    }
-}
-
 /// A form with its errors so far.
 pub(super) struct Form<'a> {
     pub(super) body: &'a [u8],
@@ -64,6 +55,15 @@ impl<'a> Form<'a> {
 
     pub(super) fn complain(&mut self, name: &str, what: &str) {
         self.wrong.insert(name.into(), what.into());
+    }
+
+    /// Adds an error for each field that the call does not read.
+    pub(super) fn refuse_unknown(&mut self, known: &[&str]) {
+        for (name, _) in fields(self.body) {
+            if !known.contains(&&*name) {
+                self.wrong.entry(name).or_insert("Unsupported key".into());
+            }
+        }
     }
 
     /// Reads a field with `read`; returns `otherwise` if it is missing or wrong.

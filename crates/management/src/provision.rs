@@ -14,7 +14,7 @@ use registry::{ClusterSettings, StandIn};
 use serde_json::{Value, json};
 
 use super::answers::{self, HandlerResult};
-use super::form::{FieldErrors, field, refuse_unknown};
+use super::form::{Form, field};
 use super::node_settings;
 use super::rbac::{check_name, check_password};
 use crate::state::HttpState;
@@ -43,12 +43,8 @@ pub(super) fn may_stand_in(view: &dyn NodeView) -> &'static [StandIn] {
 }
 
 /// Reads the services of a form beside KV; adds an error for unknown ones.
-pub(super) fn read_services(
-    body: &[u8],
-    may: &[StandIn],
-    wrong: &mut FieldErrors,
-) -> BTreeSet<StandIn> {
-    let services = field(body, "services").unwrap_or_default();
+pub(super) fn read_services(form: &mut Form<'_>, may: &[StandIn]) -> BTreeSet<StandIn> {
+    let services = field(form.body, "services").unwrap_or_default();
     let names: BTreeSet<&str> = services.split(',').map(str::trim).collect();
     let mut asked = BTreeSet::new();
     for name in &names {
@@ -63,27 +59,27 @@ pub(super) fn read_services(
                 if !others.is_empty() {
                     text = format!("{text}, and stands in for {}", others.join(", "));
                 }
-                wrong.insert("services".into(), format!("{text}.").into());
+                form.complain("services", &format!("{text}."));
                 return asked;
             }
         }
     }
     if !names.contains("kv") {
         let text = "Settee serves kv: it must be among the services.";
-        wrong.insert("services".into(), text.into());
+        form.complain("services", text);
     }
     asked
 }
 
 async fn services(State(state): State<HttpState>, body: Bytes) -> HandlerResult {
     let may = may_stand_in(&*state.view);
-    let mut wrong = FieldErrors::new();
-    let asked = read_services(&body, may, &mut wrong);
-    refuse_unknown(&body, &["services"], &mut wrong);
-    if wrong.is_empty() {
-        choose(&state, asked, &mut wrong).await?;
+    let mut form = Form::new(&body);
+    let asked = read_services(&mut form, may);
+    form.refuse_unknown(&["services"]);
+    if form.wrong.is_empty() {
+        choose(&state, asked, &mut form).await?;
     }
-    let texts: Vec<_> = wrong.values().cloned().collect();
+    let texts: Vec<_> = form.wrong.values().cloned().collect();
     if texts.is_empty() {
         return Ok(StatusCode::OK.into_response());
     }
@@ -94,7 +90,7 @@ async fn services(State(state): State<HttpState>, body: Bytes) -> HandlerResult 
 pub(super) async fn choose(
     state: &HttpState,
     asked: BTreeSet<StandIn>,
-    wrong: &mut FieldErrors,
+    form: &mut Form<'_>,
 ) -> Result<(), Response> {
     let ClusterSettings { stands_in_for, .. } = state.view.node().cluster;
     if may_stand_in(&*state.view).is_empty() || stands_in_for == asked {
@@ -102,7 +98,7 @@ pub(super) async fn choose(
     }
     if !state.view.is_open() {
         let text = "Services are chosen before the node has its administrator.";
-        wrong.insert("services".into(), text.into());
+        form.complain("services", text);
         return Ok(());
     }
     let change = ClusterChange {
@@ -114,28 +110,27 @@ pub(super) async fn choose(
 
 /// `POST /settings/indexes`: any storage mode of indexes is accepted, since it has no effect.
 async fn indexes(State(state): State<HttpState>, body: Bytes) -> HandlerResult {
-    let mut wrong = FieldErrors::new();
-    refuse_unknown(&body, &["storageMode"], &mut wrong);
+    let mut form = Form::new(&body);
+    form.refuse_unknown(&["storageMode"]);
     let mode = field(&body, "storageMode").unwrap_or_default();
     let node = state.view.node();
     if node.ports.query.is_none() || !node.cluster.stands_in_for.contains(&StandIn::Index) {
         let text = "Settee has no indexes, and was not asked to stand in for them.";
-        wrong.insert("storageMode".into(), text.into());
+        form.complain("storageMode", text);
     } else if !STORAGE_MODES.contains(&&*mode) {
         let text = format!("The value must be one of {}.", STORAGE_MODES.join(", "));
-        wrong.insert("storageMode".into(), text.into());
+        form.complain("storageMode", &text);
     }
-    answers::check_fields(&wrong)?;
+    answers::check_fields(&form.wrong)?;
     Ok(answers::ok(&json!({ "storageMode": mode })))
 }
 
 /// Adds errors for a name and a password that an administrator cannot have.
-pub(super) fn check_new(body: &[u8], wrong: &mut FieldErrors) {
-    let mut odd = FieldErrors::new();
-    let name = field(body, "username").unwrap_or_default();
-    check_name(&name, "username", &mut odd);
-    wrong.extend(odd.remove("_").map(|text| ("username".to_owned(), text)));
-    check_password(&field(body, "password").unwrap_or_default(), wrong);
+pub(super) fn check_new(form: &mut Form<'_>) {
+    let name = field(form.body, "username").unwrap_or_default();
+    check_name(form, "username", &name, "username");
+    let password = field(form.body, "password").unwrap_or_default();
+    check_password(form, &password);
 }
 
 /// Creates the administrator of an open node from a checked form. From then on the node asks for credentials, also
@@ -188,10 +183,10 @@ pub(super) async fn close(state: &HttpState, body: &[u8]) -> HandlerResult {
 }
 
 /// Adds an error for credentials that do not belong to an existing administrator.
-pub(super) fn check_known(body: &[u8], view: &dyn NodeView, wrong: &mut FieldErrors) {
+pub(super) fn check_known(form: &mut Form<'_>, view: &dyn NodeView) {
     const NAMED_AT_START: &str =
         "The administrator is named by --username and --password when the node is started.";
-    let (name, password) = (field(body, "username"), field(body, "password"));
+    let (name, password) = (field(form.body, "username"), field(form.body, "password"));
     let right = name.zip(password).is_some_and(|(name, password)| {
         let user = view.identity().authenticate(&name, password.as_bytes());
         user.is_some_and(|user| user.access.is_admin())
@@ -203,6 +198,6 @@ pub(super) fn check_known(body: &[u8], view: &dyn NodeView, wrong: &mut FieldErr
         } else {
             NAMED_AT_START
         };
-        wrong.insert("_".into(), text.into());
+        form.complain("_", text);
     }
 }

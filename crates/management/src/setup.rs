@@ -18,7 +18,7 @@ use serde_json::json;
 
 use super::answers::{self, HandlerResult};
 use super::bucket_form::QUOTA_MIB_MAX;
-use super::form::{FieldErrors, field, fields, flag, refuse_unknown};
+use super::form::{FieldErrors, Form, field, fields, flag};
 use super::{node_settings, provision};
 use crate::state::HttpState;
 use crate::view::{ClusterChange, NodeView};
@@ -75,11 +75,11 @@ pub(super) fn hello(view: &dyn NodeView) -> Response {
 
 /// `POST /pools/default`: sets the name and the quota of a cluster.
 pub(super) async fn cluster(State(state): State<HttpState>, body: Bytes) -> HandlerResult {
-    let mut wrong = FieldErrors::new();
+    let mut form = Form::new(&body);
     let asked = state.view.node().cluster.stands_in_for;
-    let change = read_cluster(&body, &asked, &mut wrong);
-    refuse_unknown(&body, &CLUSTER_FIELDS, &mut wrong);
-    answers::check_fields(&wrong)?;
+    let change = read_cluster(&mut form, &asked);
+    form.refuse_unknown(&CLUSTER_FIELDS);
+    answers::check_fields(&form.wrong)?;
     if change != ClusterChange::default() {
         node_settings::change(&state, change).await?;
     }
@@ -110,7 +110,7 @@ async fn rename(State(state): State<HttpState>, body: Bytes) -> Response {
 /// `PUT /node/controller/setupAlternateAddresses/external`: sets a host, and ports that differ from the node's own.
 async fn set_external(State(state): State<HttpState>, body: Bytes) -> HandlerResult {
     let mut external = AlternateAddress::default();
-    let mut wrong = FieldErrors::new();
+    let mut form = Form::new(&body);
     let node = state.view.node();
     let asked = node.cluster.stands_in_for.iter();
     let asked: Vec<_> = asked.filter(|_| node.ports.query.is_some()).collect();
@@ -132,17 +132,15 @@ async fn set_external(State(state): State<HttpState>, body: Bytes) -> HandlerRes
             // Port of views; tools send it with that of KV.
             ("capi" | "capiSSL", Ok(1..)) => {}
             ("kv" | "kvSSL" | "mgmt" | "mgmtSSL" | "capi" | "capiSSL", _) => {
-                wrong.insert(name, "The value must be a port, 1 to 65535".into());
+                form.complain(&name, "The value must be a port, 1 to 65535");
             }
-            _ => {
-                wrong.insert(name, "Settee serves kv and mgmt only.".into());
-            }
+            _ => form.complain(&name, "Settee serves kv and mgmt only."),
         }
     }
     if !is_host(&external.hostname) {
-        wrong.insert("hostname".into(), "The value must be a host".into());
+        form.complain("hostname", "The value must be a host");
     }
-    change_external(&state, Some(external), &wrong).await
+    change_external(&state, Some(external), &form.wrong).await
 }
 
 async fn drop_external(State(state): State<HttpState>) -> HandlerResult {
@@ -169,10 +167,10 @@ async fn credentials(
     head: HeaderMap,
     body: Bytes,
 ) -> HandlerResult {
-    let mut wrong = FieldErrors::new();
-    let was_open = check_administrator(&body, &*state.view, &mut wrong);
-    refuse_unknown(&body, &WEB_FIELDS, &mut wrong);
-    answers::check_fields(&wrong)?;
+    let mut form = Form::new(&body);
+    let was_open = check_administrator(&mut form, &*state.view);
+    form.refuse_unknown(&WEB_FIELDS);
+    answers::check_fields(&form.wrong)?;
     if was_open {
         provision::close(&state, &body).await?;
     }
@@ -185,30 +183,30 @@ async fn reports() -> Response {
 }
 
 async fn set_reports(body: Bytes) -> HandlerResult {
-    let mut wrong = FieldErrors::new();
-    check_reports(&body, &mut wrong);
-    answers::check_fields(&wrong)?;
+    let mut form = Form::new(&body);
+    check_reports(&mut form);
+    answers::check_fields(&form.wrong)?;
     Ok(StatusCode::OK.into_response())
 }
 
 /// `POST /clusterInit`: does the whole setup in one call.
 async fn init(State(state): State<HttpState>, head: HeaderMap, body: Bytes) -> HandlerResult {
-    let mut wrong = FieldErrors::new();
-    let was_open = check_administrator(&body, &*state.view, &mut wrong);
+    let mut form = Form::new(&body);
+    let was_open = check_administrator(&mut form, &*state.view);
     let mut asked = state.view.node().cluster.stands_in_for;
     if field(&body, "services").is_some() {
         let may = provision::may_stand_in(&*state.view);
-        asked = provision::read_services(&body, may, &mut wrong);
+        asked = provision::read_services(&mut form, may);
     }
-    check_reports(&body, &mut wrong);
-    let change = read_cluster(&body, &asked, &mut wrong);
-    refuse_unknown(&body, &INIT_FIELDS, &mut wrong);
-    answers::check_fields(&wrong)?;
+    check_reports(&mut form);
+    let change = read_cluster(&mut form, &asked);
+    form.refuse_unknown(&INIT_FIELDS);
+    answers::check_fields(&form.wrong)?;
     if change != ClusterChange::default() {
         node_settings::change(&state, change).await?;
     }
-    provision::choose(&state, asked, &mut wrong).await?;
-    answers::check_fields(&wrong)?;
+    provision::choose(&state, asked, &mut form).await?;
+    answers::check_fields(&form.wrong)?;
     if was_open {
         provision::close(&state, &body).await?;
     }
@@ -226,20 +224,18 @@ fn base_uri(state: &HttpState, head: &HeaderMap) -> Response {
     answers::localized(&json!({ "newBaseUri": uri }), head)
 }
 
-fn read_cluster(body: &[u8], asked: &BTreeSet<StandIn>, wrong: &mut FieldErrors) -> ClusterChange {
+fn read_cluster(form: &mut Form<'_>, asked: &BTreeSet<StandIn>) -> ClusterChange {
     let mut change = ClusterChange::default();
-    for (field, value) in fields(body) {
+    let no_number = "The value must be an integer, MiB";
+    for (field, value) in fields(form.body) {
         match &*field {
             "clusterName" if value.len() > NAME_BYTES_MAX => {
-                let text = format!("A name may have {NAME_BYTES_MAX} bytes.");
-                wrong.insert(field, text.into());
+                form.complain(&field, &format!("A name may have {NAME_BYTES_MAX} bytes."));
             }
             "clusterName" => change.name = Some(value),
             "memoryQuota" => match value.parse() {
                 Ok(mib) if mib <= QUOTA_MIB_MAX => change.memory_quota_mib = Some(mib),
-                _ => {
-                    wrong.insert(field, "The value must be an integer, MiB".into());
-                }
+                _ => form.complain(&field, no_number),
             },
             other => {
                 let service = other.strip_suffix("MemoryQuota");
@@ -247,9 +243,9 @@ fn read_cluster(body: &[u8], asked: &BTreeSet<StandIn>, wrong: &mut FieldErrors)
                 // A stand-in takes no memory.
                 let was_asked = known.is_some_and(|one| asked.contains(&one));
                 if was_asked && value.parse::<u64>().is_err() {
-                    wrong.insert(field, "The value must be an integer, MiB".into());
+                    form.complain(&field, no_number);
                 } else if service.is_some() && !was_asked {
-                    wrong.insert(field, "Settee serves kv only.".into());
+                    form.complain(&field, "Settee serves kv only.");
                 }
             }
         }
@@ -259,27 +255,27 @@ fn read_cluster(body: &[u8], asked: &BTreeSet<StandIn>, wrong: &mut FieldErrors)
 
 /// Adds errors for credentials that are not those of an administrator, or cannot be the first one's. Returns whether
 /// the node was open: only then the credentials are those of a user to create.
-fn check_administrator(body: &[u8], view: &dyn NodeView, wrong: &mut FieldErrors) -> bool {
+fn check_administrator(form: &mut Form<'_>, view: &dyn NodeView) -> bool {
     let is_open = view.is_open();
     if is_open {
-        provision::check_new(body, wrong);
+        provision::check_new(form);
     } else {
-        provision::check_known(body, view, wrong);
+        provision::check_known(form, view);
     }
     let here = view.node().ports.http.to_string();
-    let port = field(body, "port");
+    let port = field(form.body, "port");
     if port.is_some_and(|port| port != "SAME" && port != here) {
         let text = "The port is named by --http-port when the node is started.";
-        wrong.insert("port".into(), text.into());
+        form.complain("port", text);
     }
     is_open
 }
 
-fn check_reports(body: &[u8], wrong: &mut FieldErrors) {
-    let text = match field(body, "sendStats").map(|text| flag(&text)) {
+fn check_reports(form: &mut Form<'_>) {
+    let text = match field(form.body, "sendStats").map(|text| flag(&text)) {
         Some(Ok(true)) => "Settee reports nothing to anybody.",
         Some(Err(text)) => text,
         Some(Ok(false)) | None => return,
     };
-    wrong.insert("sendStats".into(), text.into());
+    form.complain("sendStats", text);
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use identity::Grant;
 
-use crate::form::{FieldErrors, field, words};
+use crate::form::{Form, field, words};
 use crate::state::HttpState;
 
 const NAME_CHARS_MAX: usize = 128;
@@ -13,7 +13,7 @@ const PASSWORD_CHARS_MIN: usize = 6;
 const NOT_IN_NAMES: &str = "()<>@,;:\\\"/[]?={}";
 
 /// Adds an error for a name that is not allowed for users and groups.
-pub(crate) fn check_name(name: &str, what: &str, wrong: &mut FieldErrors) {
+pub(crate) fn check_name(form: &mut Form<'_>, field: &str, name: &str, what: &str) {
     let odd = |c: char| c.is_whitespace() || c.is_control() || NOT_IN_NAMES.contains(c);
     let text = if name.chars().count() > NAME_CHARS_MAX
         || name.len() > identity::USER_NAME_BYTES_MAX
@@ -27,24 +27,24 @@ pub(crate) fn check_name(name: &str, what: &str, wrong: &mut FieldErrors) {
     } else {
         return;
     };
-    wrong.insert("_".into(), text.into());
+    form.complain(field, &text);
 }
 
 /// Adds an error for a password that is too short.
-pub(crate) fn check_password(password: &str, wrong: &mut FieldErrors) {
+pub(crate) fn check_password(form: &mut Form<'_>, password: &str) {
     if password.chars().count() < PASSWORD_CHARS_MIN {
         let text = format!("The password must be at least {PASSWORD_CHARS_MIN} characters long.");
-        wrong.insert("password".into(), text.into());
+        form.complain("password", &text);
     }
 }
 
 /// Reads the roles of a form, each once; adds errors for unknown roles and for roles of missing buckets.
-pub(super) fn roles(state: &HttpState, body: &[u8], wrong: &mut FieldErrors) -> Vec<Grant> {
+pub(super) fn roles(state: &HttpState, form: &mut Form<'_>) -> Vec<Grant> {
     let buckets = state.view.bucket_names();
     let is_here = |name: &str| buckets.iter().any(|here| here == name);
     let mut grants = Vec::new();
     let mut unknown = Vec::new();
-    for text in list(body, "roles") {
+    for text in list(form.body, "roles") {
         let grant = Grant::parse(&text);
         match grant.filter(|grant| grant.bucket().is_none_or(is_here)) {
             Some(grant) if grants.contains(&grant) => {}
@@ -58,7 +58,7 @@ pub(super) fn roles(state: &HttpState, body: &[u8], wrong: &mut FieldErrors) -> 
              parameters are undefined: [{}]",
             unknown.join(",")
         );
-        wrong.insert("roles".into(), text.into());
+        form.complain("roles", &text);
     }
     grants
 }

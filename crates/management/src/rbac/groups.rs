@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::change::{Refused, change, check_power};
 use super::{fields, roles};
 use crate::answers::{self, HandlerResult};
-use crate::form::{FieldErrors, field, refuse_unknown};
+use crate::form::{Form, field};
 use crate::state::HttpState;
 
 const UNKNOWN: &str = "Unknown group.";
@@ -52,15 +52,15 @@ pub(super) async fn put(
     Path(name): Path<String>,
     body: Bytes,
 ) -> HandlerResult {
-    let mut wrong = FieldErrors::new();
-    fields::check_name(&name, "group name", &mut wrong);
-    refuse_unknown(&body, &FIELDS, &mut wrong);
+    let mut form = Form::new(&body);
+    fields::check_name(&mut form, "_", &name, "group name");
+    form.refuse_unknown(&FIELDS);
     let group = GroupRecord {
         description: field(&body, "description").unwrap_or_default(),
         ldap_group_ref: field(&body, "ldap_group_ref").unwrap_or_default(),
-        roles: fields::roles(&state, &body, &mut wrong).into(),
+        roles: fields::roles(&state, &mut form).into(),
     };
-    answers::check_fields(&wrong)?;
+    answers::check_fields(&form.wrong)?;
     let edit = move |directory: &mut Directory, _: &Identity| {
         let before = directory.groups.insert(name.clone(), group.clone());
         let before = before.unwrap_or_default();

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::change::{Refused, change, check_power};
 use super::{fields, roles};
 use crate::answers::{self, HandlerResult};
-use crate::form::{FieldErrors, field, refuse_unknown};
+use crate::form::{Form, field};
 use crate::state::HttpState;
 
 const UNKNOWN: &str = "Unknown user.";
@@ -110,7 +110,7 @@ pub(super) async fn put(
     Path((domain, name)): Path<(String, String)>,
     body: Bytes,
 ) -> HandlerResult {
-    let mut wrong = FieldErrors::new();
+    let mut form = Form::new(&body);
     match &*domain {
         "local" => {}
         "external" => return Err(answers::refusal(StatusCode::BAD_REQUEST, EXTERNAL)),
@@ -119,20 +119,20 @@ pub(super) async fn put(
     if state.view.identity().is_built_in(&name) {
         return Err(answers::refusal(StatusCode::BAD_REQUEST, BUILT_IN));
     }
-    fields::check_name(&name, "username", &mut wrong);
-    refuse_unknown(&body, &FIELDS, &mut wrong);
+    fields::check_name(&mut form, "_", &name, "username");
+    form.refuse_unknown(&FIELDS);
     let password = field(&body, "password");
     if let Some(password) = &password {
-        fields::check_password(password, &mut wrong);
+        fields::check_password(&mut form, password);
     }
     let wanted = UserRecord {
         full_name: field(&body, "name").unwrap_or_default().into(),
-        roles: fields::roles(&state, &body, &mut wrong).into(),
+        roles: fields::roles(&state, &mut form).into(),
         groups: fields::list(&body, "groups").into_iter().collect(),
         password: None,
         password_set_unix_s: now_s(&state),
     };
-    answers::check_fields(&wrong)?;
+    answers::check_fields(&form.wrong)?;
     let edit = move |directory: &mut Directory, identity: &Identity| {
         check_groups(directory, &wanted.groups)?;
         let before = directory.users.get(&name).map(User::record);
@@ -206,11 +206,11 @@ pub(super) async fn change_password(
     if user.built_in {
         return Err(answers::refusal(StatusCode::BAD_REQUEST, BUILT_IN));
     }
-    let mut wrong = FieldErrors::new();
-    refuse_unknown(&body, &["password"], &mut wrong);
+    let mut form = Form::new(&body);
+    form.refuse_unknown(&["password"]);
     let password = field(&body, "password").unwrap_or_default();
-    fields::check_password(&password, &mut wrong);
-    answers::check_fields(&wrong)?;
+    fields::check_password(&mut form, &password);
+    answers::check_fields(&form.wrong)?;
     let (name, now_s) = (user.name, now_s(&state));
     let edit = move |directory: &mut Directory, identity: &Identity| {
         let user = directory.users.get(&name);
