@@ -149,46 +149,24 @@ pub(crate) enum Value {
     Ratio(f64),
 }
 
-impl From<u64> for Value {
-    fn from(number: u64) -> Self {
-        Self::Number(number)
-    }
+macro_rules! values {
+    ($($type:ty, |$from:ident| $value:expr;)*) => {$(
+        impl From<$type> for Value {
+            fn from($from: $type) -> Self {
+                $value
+            }
+        }
+    )*};
 }
 
-impl From<&AtomicU64> for Value {
-    fn from(counter: &AtomicU64) -> Self {
-        Self::Number(counter.load(Ordering::Relaxed))
-    }
-}
-
-impl From<usize> for Value {
-    fn from(number: usize) -> Self {
-        Self::Number(number as u64)
-    }
-}
-
-impl From<u32> for Value {
-    fn from(number: u32) -> Self {
-        Self::Number(number.into())
-    }
-}
-
-impl From<bool> for Value {
-    fn from(flag: bool) -> Self {
-        Self::Flag(flag)
-    }
-}
-
-impl From<&'static str> for Value {
-    fn from(text: &'static str) -> Self {
-        Self::Text(text)
-    }
-}
-
-impl From<String> for Value {
-    fn from(text: String) -> Self {
-        Self::Owned(text)
-    }
+values! {
+    u64, |number| Self::Number(number);
+    &AtomicU64, |counter| Self::Number(counter.load(Ordering::Relaxed));
+    usize, |number| Self::Number(number as u64);
+    u32, |number| Self::Number(number.into());
+    bool, |flag| Self::Flag(flag);
+    &'static str, |text| Self::Text(text);
+    String, |text| Self::Owned(text);
 }
 
 /// Bytes of an answer beyond key and value.
