@@ -52,35 +52,27 @@ impl Problem {
     }
 
     /// Marks that the request was certainly not carried out.
-    pub(crate) fn not_done(self) -> Self {
-        Self {
-            not_done: true,
-            ..self
-        }
+    pub(crate) fn not_done(mut self) -> Self {
+        self.not_done = true;
+        self
     }
 
     /// Marks that the request may have been carried out.
-    pub(crate) fn begun(self) -> Self {
-        Self {
-            not_done: false,
-            ..self
-        }
+    pub(crate) fn begun(mut self) -> Self {
+        self.not_done = false;
+        self
     }
 
     /// Marks that the member itself works.
-    pub(crate) fn of_a_well_member(self) -> Self {
-        Self {
-            member_is_well: true,
-            ..self
-        }
+    pub(crate) fn of_a_well_member(mut self) -> Self {
+        self.member_is_well = true;
+        self
     }
 
     /// Adds the name of the member to the sentence.
-    pub(crate) fn at(self, member: &dyn fmt::Display) -> Self {
-        Self {
-            sentence: format!("{member}: {}", self.sentence),
-            ..self
-        }
+    pub(crate) fn at(mut self, member: &dyn fmt::Display) -> Self {
+        self.sentence = format!("{member}: {}", self.sentence);
+        self
     }
 
     /// Whether it ends a watch that was late, and is begun again: etcd carries out requests.
