@@ -341,21 +341,26 @@ pub enum BucketKind {
 }
 
 /// The ports on which a node listens; each 0 of the configuration is replaced by the real port.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Ports {
     /// KV protocol.
     pub kv: u16,
     /// HTTP management.
     pub http: u16,
     /// Classic memcached clients, where served.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub memcached: Option<u16>,
     /// KV protocol over TLS, where served.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub kv_tls: Option<u16>,
     /// HTTP management over TLS, where served.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub https: Option<u16>,
     /// The stand-in for queries, where served.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub query: Option<u16>,
     /// The stand-in for search, where served.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub search: Option<u16>,
 }
 

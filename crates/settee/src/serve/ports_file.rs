@@ -20,7 +20,7 @@ pub(super) fn write(path: &Path, ports: Ports) -> io::Result<()> {
     let beside = path.with_file_name(beside);
     // The file is for other users too, although the node's own files are private.
     let readable = || fs::set_permissions(&beside, fs::Permissions::from_mode(0o644));
-    let done = fs::write(&beside, text(ports))
+    let done = fs::write(&beside, text(ports)?)
         .and_then(|()| readable())
         .and_then(|()| fs::rename(&beside, path));
     if done.is_err() {
@@ -30,19 +30,8 @@ pub(super) fn write(path: &Path, ports: Ports) -> io::Result<()> {
     done
 }
 
-fn text(ports: Ports) -> String {
-    let others = [
-        ("memcached", ports.memcached),
-        ("kv_tls", ports.kv_tls),
-        ("https", ports.https),
-        ("query", ports.query),
-        ("search", ports.search),
-    ];
-    let others: String = others
-        .iter()
-        .filter_map(|(name, port)| Some(format!(",\"{name}\":{}", (*port)?)))
-        .collect();
-    format!("{{\"kv\":{},\"http\":{}{others}}}\n", ports.kv, ports.http)
+fn text(ports: Ports) -> io::Result<String> {
+    Ok(serde_json::to_string(&ports)? + "\n")
 }
 
 #[cfg(test)]
@@ -80,7 +69,7 @@ mod tests {
             ..PORTS
         };
         assert_eq!(
-            text(ports),
+            text(ports).unwrap(),
             "{\"kv\":40001,\"http\":40002,\"memcached\":40003,\"https\":40005}\n"
         );
     }
