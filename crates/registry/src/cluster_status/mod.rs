@@ -434,6 +434,23 @@ mod tests {
     }
 
     #[test]
+    fn a_status_is_read_as_it_was_written() {
+        let member = FakeMember::new(1);
+        for id in 1..=2 {
+            member.put_node(id, NodeState::Active);
+        }
+        member.put_bucket(7, "default", 2, &[row(&[1, 2]), row(&[2, 1])]);
+        let status = ClusterStatus::of(&*member);
+        let mut text = serde_json::to_value(&status).unwrap();
+        let read = serde_json::from_value::<ClusterStatus>(text.clone());
+        assert_eq!(read.unwrap(), status);
+        // An older node does not report everything.
+        text["nodes"][0].as_object_mut().unwrap().remove("uuid");
+        let older: ClusterStatus = serde_json::from_value(text).unwrap();
+        assert_eq!(older.nodes[0].uuid, "");
+    }
+
+    #[test]
     fn numbers_are_formatted_as_ranges() {
         assert_eq!(ranges(&[0, 1, 2, 5, 7, 8]), "0-2, 5, 7-8");
         assert_eq!(ranges(&[]), "");
