@@ -252,17 +252,25 @@ impl Participant {
         self.check_removal(now_ms);
     }
 
-    /// Checks whether an operator removed this node, which was a member: a removed node does not come back by itself.
+    /// Checks whether this node was removed, or another one has its number: it does not come back by itself.
     fn check_removal(&mut self, now_ms: u64) {
         let (me, joined) = (self.identity.node, self.joined);
         let known = joined > 0 && self.view.revision >= joined;
-        if !known || self.removed || self.view.nodes.contains_key(&me) {
+        let is_gone = known && !self.view.nodes.contains_key(&me);
+        if self.removed || !(is_gone || self.is_replaced()) {
             return;
         }
         if let NodeLease::Held { lease, .. } = self.lease {
             self.request(Purpose::Revoke(me, lease), Request::Revoke(lease), now_ms);
         }
         (self.lease, self.removed) = (NodeLease::None, true);
+    }
+
+    /// Whether another node has this node's number: an adoption wrote it, which the backup of etcd lacked when this node
+    /// joined.
+    pub(super) fn is_replaced(&self) -> bool {
+        let entry = self.view.nodes.get(&self.identity.node);
+        entry.is_some_and(|entry| entry.value.uuid != self.identity.new.uuid)
     }
 
     fn take_all_chunks(&mut self) -> BTreeSet<Vb> {

@@ -259,6 +259,15 @@ impl Participant {
         std::mem::take(&mut self.outputs)
     }
 
+    /// Returns the outputs. A node whose number another one has makes no step and sends nothing under that number.
+    fn take_outputs(&mut self) -> Vec<Output> {
+        let mut outputs = std::mem::take(&mut self.outputs);
+        if self.is_replaced() {
+            outputs.retain(|output| matches!(output, Output::Request(..)));
+        }
+        outputs
+    }
+
     /// Returns the node that must obey an order.
     fn obeyed_by(&self, order: &Order) -> Option<NodeId> {
         match (&self.view.controller, order) {
@@ -319,7 +328,7 @@ impl Participant {
             reports.extend(report);
         }
         self.report(reports);
-        std::mem::take(&mut self.outputs)
+        self.take_outputs()
     }
 
     /// Reports new needs of copies to the controller, which also asks for them.
@@ -343,7 +352,7 @@ impl Participant {
     ) -> Vec<Output> {
         self.take_answer(id, answer, now_ms, copies);
         self.undecided = true;
-        std::mem::take(&mut self.outputs)
+        self.take_outputs()
     }
 
     /// Runs the election and the controller after input: once for all answers and messages of a batch, since
@@ -354,7 +363,7 @@ impl Participant {
             self.elect(now_ms);
             self.control(now_ms);
         }
-        std::mem::take(&mut self.outputs)
+        self.take_outputs()
     }
 
     /// Takes a message of a node; call [`Self::decide`] after it.
@@ -413,7 +422,7 @@ impl Participant {
                 self.undecided = true;
             }
         }
-        std::mem::take(&mut self.outputs)
+        self.take_outputs()
     }
 
     /// Records that a step of a copy was made.
@@ -421,7 +430,7 @@ impl Participant {
     pub fn stepped(&mut self, vb: Vb, copies: &impl Copies) -> Vec<Output> {
         self.open.insert(vb);
         self.look(vb, copies.copy(vb));
-        std::mem::take(&mut self.outputs)
+        self.take_outputs()
     }
 
     /// Puts out the next step of a copy, or the answer to its seal.

@@ -1,10 +1,11 @@
 //! Outputs of a participant.
 
+use super::machine::Purpose;
 use super::{Copies, Identity, NodeLease, Output, Participant};
 use crate::agent::{Completeness, Copy, Role, Step};
 use crate::agreed::{Alive, Chunk, ClusterId, Controller, Key, Node, Seen, View};
 use crate::condition::Condition;
-use crate::coord::{Answer, Compare, KeyChange, KeyValue, LeaseId, Request};
+use crate::coord::{Answer, Compare, KeyChange, KeyValue, LeaseId, Range, Request};
 use crate::map::{BucketId, Chain, NodeId, Row, Vb};
 use crate::message::{Message, Order};
 use crate::promotion::Position;
@@ -264,4 +265,32 @@ fn controller_that_was_an_earlier_start_of_this_node_is_replaced_at_once() {
     ] {
         assert_eq!(election(&other), [], "{other:?}");
     }
+}
+
+#[test]
+fn f6_node_whose_number_an_adoption_gave_to_another_one_does_nothing() {
+    let mut participant = participant();
+    participant.joined = 3;
+    let (sent_ms, lease) = (0, LeaseId(9));
+    participant.lease = NodeLease::held(&participant.settings, lease, sent_ms);
+    participant.watching_since_ms = Some(0);
+    let watch = participant.request(Purpose::Watch, Request::Get(Range::Key(String::new())), 0);
+    participant.watch = Some(watch);
+    participant.outputs.clear();
+    let other = Node {
+        uuid: "other".into(),
+        ..Node::default()
+    };
+    let (revision, changes) = (
+        4,
+        vec![put(4, Key::Node(ME), &other), row(4, [ME, OTHER], 2)],
+    );
+    let answer = Answer::Changes { revision, changes };
+    let outputs = participant.answer(watch, &answer, 1, &NoCopies);
+    assert_eq!(outputs.len(), 1, "{outputs:?}");
+    assert!(matches!(&outputs[0], Output::Request(_, Request::Revoke(is)) if *is == lease));
+    let later = participant.tick(100_000, &NoCopies);
+    let acts = |output: &Output| !matches!(output, Output::Request(..));
+    assert!(!later.iter().any(acts), "{later:?}");
+    assert!(participant.is_removed());
 }
