@@ -139,7 +139,8 @@ fn waiting_moves(status: &ClusterStatus) -> Vec<String> {
             .map(|node| node.name.as_str())
             .collect();
         Some(format!(
-            "{moves} moves wait for {what} of {}",
+            "{} for {what} of {}",
+            waiting(moves, "move"),
             names.join(", ")
         ))
     };
@@ -150,6 +151,15 @@ fn waiting_moves(status: &ClusterStatus) -> Vec<String> {
     );
     let memory = waits(status.moves_without_memory, "memory", &is_starved);
     space.into_iter().chain(memory).collect()
+}
+
+/// Returns "1 THING waits" or "2 THINGs wait".
+fn waiting(count: usize, thing: &str) -> String {
+    if count == 1 {
+        format!("1 {thing} waits")
+    } else {
+        format!("{count} {thing}s wait")
+    }
 }
 
 /// Returns the number of vBuckets that a rebalance would change, if all else is settled: a node that comes back may need none.
@@ -212,14 +222,14 @@ fn node_lines(status: &ClusterStatus) -> Vec<String> {
 
 /// Returns lines about missing and damaged copies.
 fn copy_lines(status: &ClusterStatus) -> Vec<String> {
-    let waiting = status.waiting.iter().flatten().map(|waiting| {
-        let first: Vec<_> = waiting.first.iter().map(u16::to_string).collect();
-        let more = if waiting.vbuckets > first.len() {
+    let lacking = status.waiting.iter().flatten().map(|lacking| {
+        let first: Vec<_> = lacking.first.iter().map(u16::to_string).collect();
+        let more = if lacking.vbuckets > first.len() {
             ", ..."
         } else {
             ""
         };
-        let has = |bucket: &&BucketStatus| bucket.name == waiting.bucket;
+        let has = |bucket: &&BucketStatus| bucket.name == lacking.bucket;
         let of = status.buckets.iter().find(has).map(|of| &of.nodes);
         let is_full =
             |node: &&NodeStatus| node.disk_full && of.is_some_and(|of| of.contains_key(&node.name));
@@ -231,10 +241,10 @@ fn copy_lines(status: &ClusterStatus) -> Vec<String> {
             format!("; the disk is full: {}", full.join(", "))
         };
         format!(
-            "bucket {}: {} vBuckets wait for {} more copies: {}{more}{why}",
-            waiting.bucket,
-            waiting.vbuckets,
-            waiting.missing,
+            "bucket {}: {} for copies ({} missing): {}{more}{why}",
+            lacking.bucket,
+            waiting(lacking.vbuckets, "vBucket"),
+            lacking.missing,
             first.join(", ")
         )
     });
@@ -246,7 +256,7 @@ fn copy_lines(status: &ClusterStatus) -> Vec<String> {
         let (bucket, node, ranges) = (&damaged.bucket, &damaged.node, &damaged.ranges);
         format!("bucket {bucket}: damaged copies on {node}: {ranges}{unreadable}")
     });
-    waiting.chain(damaged).collect()
+    lacking.chain(damaged).collect()
 }
 
 fn node_rows(nodes: &[NodeStatus]) -> Vec<Vec<String>> {
@@ -371,8 +381,8 @@ controller: n2; etcd silent for 0.1 s; lease of n1 for 4.2 s
 etcd does not carry out requests of n1: no space
 rebalance: running; moves: 4, 300 to begin; elections: 0; failovers: 1
 2 moves wait for space on the disk of n1
-1 moves wait for memory of node-2
-bucket a: 3 vBuckets wait for 1 more copies: 7, 9, ...; the disk is full: n1
+1 move waits for memory of node-2
+bucket a: 3 vBuckets wait for copies (1 missing): 7, 9, ...; the disk is full: n1
 bucket a: damaged copies on n1: 1-2, 5; not readable at all: 5
 bucket a: damaged copies on node-2: 7
 node-2 is not failed over: why

@@ -41,7 +41,7 @@ pub(super) fn find_node<'a>(
     found.ok_or_else(|| {
         let names: Vec<_> = status.nodes.iter().map(|node| node.name.as_str()).collect();
         let names = names.join(", ");
-        let reason = format!("no node of the cluster is called {name}; there are: {names}");
+        let reason = format!("no node of the cluster has the name \"{name}\"; there are: {names}");
         Failure::new(Sysexit::NoInput, reason)
     })
 }
