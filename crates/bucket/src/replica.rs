@@ -326,14 +326,19 @@ impl<S: KvStore> Bucket<S> {
             .inspect_err(|error| self.report_damage(id, Seqno::ZERO, error))
     }
 
-    /// Whether [`Bucket::roll_back`] to `to` would lose durable writes before `to` that this node
-    /// acknowledged, or everything in the store: the store does not have each past state. Rows that cannot be
-    /// read may be any of these.
+    /// Whether [`Bucket::roll_back`] to `to` would lose durable writes that this node acknowledged and that the
+    /// other node may have, or everything in the store: the store does not have each past state. Those up to `to`
+    /// are shared. So may all be if `to` is zero, as where only tombstones were purged. Rows that cannot be read
+    /// may be any of these.
     ///
     /// # Errors
     /// The store's.
     pub fn rollback_loses(&self, id: VbId, to: Seqno) -> Result<bool, StoreError> {
         let prepared = self.with_vbucket(id, |vbucket| vbucket.high_prepared_seqno());
+        let prepared = prepared.unwrap_or_default();
+        if to == Seqno::ZERO {
+            return Ok(prepared > Seqno::ZERO);
+        }
         let point_before = |to| {
             let point = self.store.rollback_point(id, to);
             point.inspect_err(|error| self.report_damage(id, Seqno::ZERO, error))
@@ -343,7 +348,7 @@ impl<S: KvStore> Bucket<S> {
             Err(error) if error.kind == ErrorKind::Corrupt => return Ok(true),
             points => points?,
         };
-        let durable = prepared.unwrap_or_default().min(to).min(stored);
+        let durable = prepared.min(to).min(stored);
         let all = point == Seqno::ZERO && stored.min(to) > Seqno::ZERO;
         Ok(durable > point || all)
     }

@@ -12,15 +12,16 @@ use model::{Document, FailoverLog, Seqno, VbId};
 use registry::Progress;
 use wire::dcp::{
     BufferAck, SeqnoAcknowledged, SetVbucketState, SnapshotMarker, StreamEnd, StreamFlags,
-    StreamRequest, flow_bytes_of, parse_rollback,
+    flow_bytes_of, parse_rollback,
 };
 use wire::response::FailoverEntries;
 use wire::{Envelope, Frame, Message, Opaque, Opcode, RawParts, Response, Status, encode_raw};
 
+use crate::asking::{AfterRollback, StreamAsk};
 use crate::changes::{document_of, event_document_of, resolved_of};
 use crate::passive::{Passive, SnapshotProgress, Violation};
 use crate::rollbacks::Rollbacks;
-use crate::target::{NotTaken, Resolved, Target};
+use crate::target::{NotTaken, ReplicaPosition, Resolved, Target};
 use crate::window::Window;
 
 /// Bit that marks the opaque of a stream. Below it are 15 bits of a generation, which distinguish the streams of
@@ -35,14 +36,6 @@ enum StreamPhase {
     Closed,
     Asked(StreamAsk),
     Reading(Passive),
-}
-
-/// A stream that was requested.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct StreamAsk {
-    start: Seqno,
-    /// Number of the newest failover log entries that the request skipped.
-    dropped: usize,
 }
 
 /// A change in a stream.
@@ -236,41 +229,31 @@ impl<T: Deref<Target: Target>> Intake<T> {
     /// Requests a stream from the position of the vBucket; returns `false` if it is not a replica.
     pub fn ask(&mut self, vb: VbId, flags: StreamFlags, out: &mut Vec<u8>) -> bool {
         self.target.renew_if_damaged(vb);
-        self.ask_without(vb, flags, 0, out)
+        self.ask_on(vb, flags, out)
     }
 
-    /// Requests a stream, but skips the newest `dropped` entries of the failover log.
-    fn ask_without(
-        &mut self,
-        vb: VbId,
-        flags: StreamFlags,
-        dropped: usize,
-        out: &mut Vec<u8>,
-    ) -> bool {
+    fn ask_on(&mut self, vb: VbId, flags: StreamFlags, out: &mut Vec<u8>) -> bool {
         let Some(position) = self.target.position(vb) else {
             return false;
         };
+        self.request(vb, flags, (&position, StreamAsk::of(&position)), out)
+    }
+
+    fn request(
+        &mut self,
+        vb: VbId,
+        flags: StreamFlags,
+        (position, ask): (&ReplicaPosition, StreamAsk),
+        out: &mut Vec<u8>,
+    ) -> bool {
         let Some(stream) = self.streams.get_mut(usize::from(vb.0)) else {
             return false;
         };
-        let uuid = match position.log.entries().get(dropped) {
-            Some(entry) if dropped > 0 => entry.uuid,
-            _ => position.asked_uuid(),
-        };
-        let request = StreamRequest {
-            flags,
-            start: position.high,
-            end: Seqno(u64::MAX),
-            uuid,
-            snapshot: position.asked_snapshot(),
-            value: b"",
-        };
         stream.generation = stream.generation.wrapping_add(1);
         stream.flags = flags;
-        let start = position.high;
-        stream.phase = StreamPhase::Asked(StreamAsk { start, dropped });
+        stream.phase = StreamPhase::Asked(ask);
         let envelope = of_stream(vb, stream.opaque(vb));
-        send(&request, &envelope, out);
+        send(&ask.request(position, flags), &envelope, out);
         true
     }
 
@@ -311,9 +294,13 @@ impl<T: Deref<Target: Target>> Intake<T> {
         self.went_back(vb, emptied)
     }
 
-    fn go_back(&self, vb: VbId, to: Seqno) -> Result<(), IntakeError> {
+    fn go_back(&mut self, vb: VbId, to: Seqno) -> Result<(), IntakeError> {
+        let from = self.target.position(vb).map_or(to, |at| at.high);
+        tracing::debug!(vb = vb.0, from = from.0, to = to.0, "rolling back");
         let rolled = self.target.roll_back(vb, to);
-        self.went_back(vb, rolled)
+        self.went_back(vb, rolled)?;
+        self.rollbacks.note(from.0.saturating_sub(to.0));
+        Ok(())
     }
 
     fn went_back(&self, vb: VbId, rolled: Result<(), NotTaken>) -> Result<(), IntakeError> {
@@ -344,6 +331,12 @@ impl<T: Deref<Target: Target>> Intake<T> {
         };
         let malformed = |_| IntakeError::Violation(vb, Violation::Malformed);
         let answered = match frame.status() {
+            Status::SUCCESS if asked.goes_back => {
+                self.close_there(vb, out);
+                self.go_back(vb, asked.start)?;
+                self.ask_again(vb, out)?;
+                StreamAnswer::Again
+            }
             Status::SUCCESS => {
                 let entries = FailoverEntries::parse(frame.value).map_err(malformed)?;
                 let log = FailoverLog::from_entries(entries.iter().collect());
@@ -373,36 +366,31 @@ impl<T: Deref<Target: Target>> Intake<T> {
         Ok(Some((vb, answered)))
     }
 
-    /// Handles a rollback. A newest failover log entry without any change here (it starts where this vBucket
-    /// ends) must not cost all data: the request is first repeated with the entry before it. A snapshot that goes
-    /// beyond the start of that entry, and is incomplete, may lack changes of older entries, as newer ones of the same
-    /// keys replaced them: the vBucket goes back to the snapshot's start.
     fn roll_back(
         &mut self,
         vb: VbId,
-        StreamAsk { start, dropped }: StreamAsk,
+        asked: StreamAsk,
         to: Seqno,
         out: &mut Vec<u8>,
     ) -> Result<(), IntakeError> {
-        let flags = self.flags(vb);
         let Some(position) = self.target.position(vb) else {
             return Err(IntakeError::NotFollowing(vb));
         };
-        let (entries, snapshot) = (position.log.entries(), position.asked_snapshot());
-        // If the producer does not know this entry, it may still know older ones.
-        let newest = entries.get(dropped);
-        let unknown = newest.filter(|_| to == Seqno::ZERO && entries.len() > dropped + 1);
-        let shared = unknown.map_or(to, |entry| entry.seqno);
-        let dropped = if unknown.is_some() && shared >= snapshot.end {
-            dropped + 1
-        } else {
-            let to = shared.min(snapshot.start);
-            tracing::debug!(vb = vb.0, from = start.0, to = to.0, "rolling back");
-            self.go_back(vb, to)?;
-            self.rollbacks.note(start.0.saturating_sub(to.0));
-            0
-        };
-        if self.ask_without(vb, flags, dropped, out) {
+        match asked.after_rollback(&position, to) {
+            AfterRollback::Ask(ask) => {
+                self.request(vb, self.flags(vb), (&position, ask), out);
+                Ok(())
+            }
+            AfterRollback::GoBack(to) => {
+                self.go_back(vb, to)?;
+                self.ask_again(vb, out)
+            }
+        }
+    }
+
+    /// Requests a stream from where the vBucket is after a rollback.
+    fn ask_again(&mut self, vb: VbId, out: &mut Vec<u8>) -> Result<(), IntakeError> {
+        if self.ask_on(vb, self.flags(vb), out) {
             Ok(())
         } else {
             Err(IntakeError::NotFollowing(vb))

@@ -9,6 +9,7 @@
 //! A connection that a peer opened for a consumer is an [`Inbound`]. A link that this node opens drives an
 //! [`Intake`] of its own.
 
+mod asking;
 mod changes;
 mod controls;
 mod events;

@@ -565,8 +565,24 @@ fn rollback_keeps_changes_before_unknown_history() {
     let _registered = fake.taken();
     assert_eq!(set.asked.1, 3);
     assert_eq!(set.rolled_to_zero(&fake), (2, vec![]));
-    assert_eq!(set.rolled_to_zero(&fake), (3, vec!["roll back 6".into()]));
-    assert_eq!(set.asked.0, 6);
+    assert_eq!(set.rolled_to_zero(&fake), (1, vec![]));
+    assert_eq!(set.asked, (6, 1, (6, 6)));
+    set.granted();
+    assert_eq!(fake.taken(), ["roll back 6"]);
+    let (requests, _) = said(&mut set.out);
+    set.note_asked(&requests);
+    assert_eq!(set.asked, (6, 3, (6, 6)));
+}
+
+/// The producer knows every history, but purged tombstones after the last change here.
+#[test]
+fn purged_tombstones_leave_the_vbucket_as_it_is_until_all_history_is_asked_for() {
+    let (fake, about) = (Fake::at(8, (8, 8), &[(2, 6), (1, 0)]), introduction());
+    let mut set = Set::up(&fake, &about, None).expect("a connection");
+    let _registered = fake.taken();
+    assert_eq!(set.rolled_to_zero(&fake), (1, vec![]));
+    assert_eq!(set.asked, (6, 1, (6, 6)));
+    assert_eq!(set.rolled_to_zero(&fake), (0, vec!["roll back 0".into()]));
 }
 
 /// Changes of history 1 up to 8 may be missing: the snapshot's changes of history 2 have replaced them.
@@ -575,9 +591,10 @@ fn incomplete_snapshot_beyond_unknown_history_is_dropped() {
     let (fake, about) = (Fake::at(8, (5, 12), &[(2, 10), (1, 0)]), introduction());
     let mut set = Set::up(&fake, &about, None).expect("a connection");
     let _registered = fake.taken();
-    let (_, rolled) = set.rolled_to_zero(&fake);
-    assert_eq!(rolled, ["roll back 5"]);
-    assert_eq!(set.asked.0, 5);
+    assert_eq!(set.rolled_to_zero(&fake), (1, vec![]));
+    assert_eq!(set.asked, (5, 1, (5, 5)));
+    set.granted();
+    assert_eq!(fake.taken(), ["roll back 5"]);
 }
 
 #[test]

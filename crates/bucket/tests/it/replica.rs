@@ -208,6 +208,24 @@ fn a_rollback_keeps_counting_the_prepares_on_disk() {
     assert_eq!(counted(), Some(Seqno(1)));
 }
 
+/// Zero is also the answer to a replica that lacks purged tombstones: the active copy may have all that it has.
+#[test]
+fn a_rollback_to_zero_loses_acknowledged_prepares() {
+    let bucket = replica(MemStore::new());
+    bucket.replica_marker(VB, &marker(1, 2)).unwrap();
+    take(&bucket, &[("a", 1), ("b", 2)]);
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    assert!(!bucket.rollback_loses(VB, Seqno::ZERO).unwrap());
+    bucket.replica_marker(VB, &marker(3, 3)).unwrap();
+    let meta = Meta {
+        level: Some(DurabilityLevel::Majority),
+        ..change("c", 3, Kind::Prepare).meta()
+    };
+    let prepare = Document::from_parts(&crate::world::stored("c"), b"v", &meta);
+    bucket.replica_change(VB, &prepare).unwrap();
+    assert!(bucket.rollback_loses(VB, Seqno::ZERO).unwrap());
+}
+
 #[test]
 fn rollback_drops_changes_that_the_store_never_had() {
     let bucket = replica(MemStore::new());

@@ -30,7 +30,7 @@ pub(crate) enum Read {
     /// Number of the write that was found.
     Number(u64),
     Nothing,
-    /// Another write may be the newest one.
+    /// Another write may be the newest one, or the newest one cannot be read.
     Undecided,
 }
 
@@ -170,6 +170,32 @@ impl SimBucket {
         flushed == Flushed::Clean && (0..VBUCKETS).all(|vb| clean(vb).unwrap_or(true))
     }
 
+    /// Purges all tombstones on disk. Damage stays as it is.
+    pub(crate) fn purge(&self) {
+        for vb in (0..VBUCKETS).map(VbId) {
+            let _purged_or_damaged = self.copies.bucket.purge(vb, u64::MAX);
+        }
+    }
+
+    /// Evicts all documents that are on disk, and drops all cursors of streams.
+    pub(crate) fn squeeze(&self, keys_too: bool) {
+        let now = self.clock.now();
+        for vb in (0..VBUCKETS).map(VbId) {
+            let garbage = self.copies.bucket.with_vbucket(vb, |vbucket| {
+                vbucket.set_evicts_keys(keys_too);
+                for number in 0..KEYS {
+                    vbucket.evict(&key(number), now);
+                }
+                let drop_slowest = || {
+                    let slowest = vbucket.checkpoint_pressure().slowest?;
+                    Some(vbucket.drop_cursor(slowest.cursor))
+                };
+                std::iter::from_fn(drop_slowest).collect::<Vec<_>>()
+            });
+            drop(garbage);
+        }
+    }
+
     /// Makes a read that finds the damage of a vBucket.
     pub(crate) fn meet_damage(&self, vb: VbId) {
         let ready = Arc::new(ReadySet::new(Arc::new(Deaf)));
@@ -188,13 +214,23 @@ impl SimBucket {
     /// Reads a key of a vBucket.
     pub(crate) fn read(&self, vb: VbId, number: u8) -> Read {
         let now = self.clock.now();
-        let got = self.copies.bucket.with_vbucket(vb, |vbucket| {
-            if vbucket.state() == VbState::Active {
-                vbucket.get(&key(number), now)
-            } else {
-                vbucket.get_replica(&key(number), false, now)
+        let bucket = &self.copies.bucket;
+        let get = || {
+            bucket.with_vbucket(vb, |vbucket| {
+                if vbucket.state() == VbState::Active {
+                    vbucket.get(&key(number), now)
+                } else {
+                    vbucket.get_replica(&key(number), false, now)
+                }
+            })
+        };
+        let mut got = get();
+        if let Some(Ok(Outcome::NeedsFetch(wanted))) = &got {
+            if !bucket.fetch_now(vb, wanted) {
+                return Read::Undecided;
             }
-        });
+            got = get();
+        }
         match got {
             Some(Ok(Outcome::Done(got))) => {
                 let text = std::str::from_utf8(got.document.value()).ok();

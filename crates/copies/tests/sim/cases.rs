@@ -43,6 +43,8 @@ fn run(seed: u64, bug: Option<Bug>, verbose: bool) -> Result<u64, String> {
     world.fills = seed % 7 == 2;
     world.damages = seed % 11 == 8;
     world.stops = seed % 7 == 5;
+    world.deletes = seed / 16 % 3 == 1;
+    world.squeezes = seed / 16 % 4 == 1;
     world.run(1_500);
     world.order(Order::Rebalance);
     world.run(4_000);

@@ -42,6 +42,8 @@ pub(crate) struct Checks {
     pub(crate) acknowledged: BTreeMap<Vb, u64>,
     /// vBucket and key of each write, by its number.
     written: Vec<(Vb, u8)>,
+    /// Number of the newest deletion of each key.
+    deleted: BTreeMap<(Vb, u8), u64>,
     pub(crate) failure: Option<String>,
 }
 
@@ -55,9 +57,12 @@ impl Checks {
         self.written.len() as u64
     }
 
-    pub(crate) fn written(&mut self, vb: Vb, key: u8) {
+    pub(crate) fn written(&mut self, (vb, key): (Vb, u8), deleted: bool) {
         let number = self.next_number();
         self.written.push((vb, key));
+        if deleted {
+            self.deleted.insert((vb, key), number);
+        }
         let since = BTreeMap::from([(0, BTreeSet::new())]);
         self.lost_since.insert(number, (vb, since));
     }
@@ -179,12 +184,13 @@ impl Checks {
                 self.fail(format!("{:?} has {number} in {vb:?}", node.id));
             }
         }
-        let written = &self.written;
+        let (written, deleted) = (&self.written, &self.deleted);
         let has = |promise: &Promise| {
             let key = written[promise.number as usize].1;
+            let deletion = deleted.get(&(vb, key));
             match read[usize::from(key)] {
                 Read::Number(number) => number >= promise.number,
-                Read::Nothing => false,
+                Read::Nothing => deletion.is_some_and(|number| *number >= promise.number),
                 Read::Undecided => true,
             }
         };

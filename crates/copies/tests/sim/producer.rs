@@ -11,8 +11,8 @@ use engine::dcp::{
 use engine::{Garbage, VBucket};
 use model::{Document, DurabilityLevel, Kind, VbId};
 use wire::dcp::{
-    Abort, Commit, EndReason, MarkerFlags, MarkerVersion, Mutation, Prepare, SeqnoAcknowledged,
-    SnapshotMarker, StreamEnd as EndMessage, StreamFlags, StreamRequest,
+    Abort, Commit, Deletion, EndReason, MarkerFlags, MarkerVersion, Mutation, Prepare,
+    SeqnoAcknowledged, SnapshotMarker, StreamEnd as EndMessage, StreamFlags, StreamRequest,
 };
 use wire::response::encode_failover_entries;
 use wire::{Envelope, Frame, Message, Opaque, Opcode, Response, Status};
@@ -330,20 +330,28 @@ fn change(document: &Document, envelope: Envelope<'static>, out: &mut Vec<u8>) {
             value: document.value(),
         }
         .encode(&stamped, out),
-        Kind::Prepare => Prepare {
+        Kind::Deletion => Deletion {
+            seqno,
+            rev: document.rev(),
+            delete_time: Some(document.expiry()),
+            key,
+            value: document.value(),
+        }
+        .encode(&stamped, out),
+        Kind::Prepare | Kind::PrepareDeletion => Prepare {
             seqno,
             rev: document.rev(),
             flags: document.flags(),
             expiry: 0,
             lock_time: 0,
             heat: 0,
-            deleted: false,
+            deleted: document.kind() == Kind::PrepareDeletion,
             level: document.level().unwrap_or(DurabilityLevel::Majority),
             key,
             value: document.value(),
         }
         .encode(&stamped, out),
-        Kind::Commit => Commit {
+        Kind::Commit | Kind::CommitDeletion => Commit {
             prepared,
             seqno,
             key,

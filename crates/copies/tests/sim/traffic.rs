@@ -18,6 +18,10 @@ use crate::world::{Packet, World};
 
 /// Silence of a consumer, in milliseconds, after which its connection is given up.
 const CONSUMER_SILENCE_MS: u64 = 4_000;
+/// Probability that a tick of a node purges all its tombstones.
+const PURGES_PER_MILLE: u64 = 20;
+/// Probability that memory of a node is short at a tick.
+const SQUEEZES_PER_MILLE: u64 = 100;
 /// Number of ticks between signs of life on connections.
 const SIGN_TICKS: u64 = 5;
 
@@ -37,6 +41,17 @@ impl World {
         if self.rng.per_mille(self.sync_per_mille) {
             for bucket in self.nodes[index].vbs.buckets.values() {
                 bucket.flush();
+            }
+        }
+        if self.deletes && self.rng.per_mille(PURGES_PER_MILLE) {
+            for bucket in self.nodes[index].vbs.buckets.values() {
+                bucket.purge();
+            }
+        }
+        if self.squeezes && self.rng.per_mille(SQUEEZES_PER_MILLE) {
+            let keys_too = self.rng.per_mille(500);
+            for bucket in self.nodes[index].vbs.buckets.values() {
+                bucket.squeeze(keys_too);
             }
         }
     }
@@ -336,6 +351,7 @@ impl World {
         let to_disk = durable && self.rng.per_mille(500);
         let patience_ms = [300, 3_000, 30_000][self.rng.index(3)];
         let at = self.rng.range(0, u64::from(KEYS)) as u8;
+        let deletes = self.deletes && self.rng.per_mille(300);
         let number = self.checks.next_number();
         let node = &mut self.nodes[index];
         let from_memory = self.bug == Some(Bug::AcknowledgedFromMemory);
@@ -364,23 +380,35 @@ impl World {
             return;
         };
         let id = VbId(vb.number);
-        let written = copies.bucket.run(id, |vbucket| {
-            let (outcome, term) = (vbucket.store(&mut write, now)?, vbucket.term());
-            Ok(match outcome {
-                Outcome::Done(mutated) => Some((mutated.seqno, term, None)),
-                Outcome::Prepared(mutated) => {
-                    let wait = copies
-                        .bucket
-                        .await_decision(id, mutated.seqno, Arc::new(Deaf));
-                    Some((mutated.seqno, term, Some(wait)))
-                }
-                Outcome::NeedsFetch(_) => None,
+        let bucket = &copies.bucket;
+        let mut attempt = || {
+            bucket.run(id, |vbucket| {
+                let outcome = if deletes {
+                    vbucket.delete(&key(at), Cas::ANY, write.durability, now)?
+                } else {
+                    vbucket.store(&mut write, now)?
+                };
+                let decision = match &outcome {
+                    Outcome::Prepared(mutated) => {
+                        Some(bucket.await_decision(id, mutated.seqno, Arc::new(Deaf)))
+                    }
+                    _ => None,
+                };
+                Ok((outcome, vbucket.term(), decision))
             })
-        });
-        let Ok(Some((seqno, term, decision))) = written else {
+        };
+        let mut written = attempt();
+        if let Ok((Outcome::NeedsFetch(wanted), ..)) = &written
+            && bucket.fetch_now(id, wanted)
+        {
+            written = attempt();
+        }
+        let Ok((Outcome::Done(mutated) | Outcome::Prepared(mutated), term, decision)) = written
+        else {
             return;
         };
-        self.checks.written(vb, at);
+        let seqno = mutated.seqno;
+        self.checks.written((vb, at), deletes);
         if !durable {
             return;
         }

@@ -134,6 +134,10 @@ pub(crate) struct World {
     pub(crate) stops: bool,
     /// Whether copies get damaged.
     pub(crate) damages: bool,
+    /// Whether clients delete, and copies purge tombstones.
+    pub(crate) deletes: bool,
+    /// Whether memory is short, so that documents are evicted and cursors dropped.
+    pub(crate) squeezes: bool,
     /// State of the last restore of etcd, until copies are adopted.
     pub(crate) restored: Option<Restored>,
     /// Buckets whose copies stay although the bucket is not in etcd.
@@ -193,6 +197,8 @@ impl World {
             fills: false,
             stops: false,
             damages: false,
+            deletes: false,
+            squeezes: false,
             restored: None,
             unknown: Vec::new(),
             failed_over: BTreeSet::new(),
