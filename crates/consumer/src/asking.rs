@@ -43,10 +43,13 @@ impl StreamAsk {
         flags: StreamFlags,
     ) -> StreamRequest<'static> {
         let start = self.start;
-        let (end, snapshot) = if self.goes_back {
-            (start, SnapshotRange { start, end: start })
+        let (flags, end, snapshot) = if self.goes_back {
+            let flags = flags
+                .without(StreamFlags::TAKEOVER)
+                .without(StreamFlags::TO_LATEST);
+            (flags, start, SnapshotRange { start, end: start })
         } else {
-            (Seqno(u64::MAX), position.asked_snapshot())
+            (flags, Seqno(u64::MAX), position.asked_snapshot())
         };
         let uuid = match position.log.entries().get(self.dropped) {
             Some(entry) if self.dropped > 0 => entry.uuid,
