@@ -17,10 +17,10 @@ use wire::dcp::{
 use wire::response::FailoverEntries;
 use wire::{Envelope, Frame, Message, Opaque, Opcode, RawParts, Response, Status, encode_raw};
 
-use crate::asking::{AfterRollback, StreamAsk};
 use crate::changes::{document_of, event_document_of, resolved_of};
 use crate::passive::{Passive, SnapshotProgress, Violation};
 use crate::rollbacks::Rollbacks;
+use crate::stream_ask::{AfterRollback, StreamAsk};
 use crate::target::{NotTaken, ReplicaPosition, Resolved, Target};
 use crate::window::Window;
 

@@ -9,7 +9,6 @@
 //! A connection that a peer opened for a consumer is an [`Inbound`]. A link that this node opens drives an
 //! [`Intake`] of its own.
 
-mod asking;
 mod changes;
 mod controls;
 mod events;
@@ -20,6 +19,7 @@ mod intake;
 mod passive;
 mod rollbacks;
 mod standing;
+mod stream_ask;
 mod target;
 mod window;
 
