@@ -11,9 +11,11 @@ from failures import FAILOVER_SECONDS, KEYS, LEASE_SECONDS, fill, go_on, has_all
 from harness import equal, eventually
 from links import LinkedCluster
 from manage import call, must
-from mcbp import GET, NOT_MY_VBUCKET, SET, SUCCESS, Closed, Connection, frame, vbucket_of
+from mcbp import DELETE, GET, GET_REPLICA, NOT_FOUND, NOT_MY_VBUCKET, SET, SUCCESS, Closed, Connection, frame, vbucket_of
 from moves import Load, share
 from world import holds, suite
+
+COMPACT_DB = 0xB3
 
 
 class Acknowledged(Load):
@@ -116,6 +118,38 @@ def a_write_that_was_under_way_is_decided_by_the_only_copy_that_is_left(world):
         equal({client.get(key, seconds=FAILOVER_SECONDS) for key in its}, {b"under way"}, "values")
         for key in its:
             client.set(key, b"afterwards", seconds=FAILOVER_SECONDS)
+
+
+@suite.test
+def a_copy_that_lacks_purged_tombstones_keeps_what_it_acknowledged_until_it_is_made_anew(world):
+    with LinkedCluster(world.etcd, world.name()) as cluster:
+        cluster.make_bucket()
+        active, replica, client = *cluster.ports[:2], cluster.client()
+        fill(client)
+        gone = next(key for key in KEYS if client.row(key) == [active, replica])
+        vbucket = vbucket_of(gone, len(client.rows()))
+        names = (f"newest-{number}".encode() for number in range(10_000))
+        newest = next(name for name in names if vbucket_of(name, len(client.rows())) == vbucket)
+        cluster.links.cut("a", "b")
+        client.until(SUCCESS, DELETE, gone)
+        client.set(newest, newest)
+
+        def purged():
+            connection = client.connection(active)
+            equal(connection.call(COMPACT_DB, b"", struct.pack(">QQB7x", 0, 0, 1), vbucket=vbucket).status, SUCCESS)
+            return int(connection.stats(f"vbucket-details {vbucket}")[f"vb_{vbucket}:purge_seqno"])
+
+        eventually("the tombstone is purged", purged)
+        # The stream breaks with what waits in it: the replica asks anew, from before the tombstone.
+        cluster.links.lose("a", "b")
+        eventually("it stays as it is", lambda: logged(cluster.nodes[1], "a copy cannot go back"))
+
+        def read(key):
+            return client.connection(replica).call(GET_REPLICA, b"\0" + key, vbucket=vbucket)
+
+        eventually("the replica is whole", lambda: read(newest).value == newest and read(gone).status == NOT_FOUND, 30)
+        client.refresh()
+        equal(client.row(gone), [active, replica], "the chain")
 
 
 def undecided(node):

@@ -150,6 +150,7 @@ impl VBucket {
         let completed = record.high_completed.min(high);
         let mut checkpoints = CheckpointLog::new(&origin, config.checkpoint_bytes_max);
         checkpoints.set_historical(config.keeps_history);
+        let promised = checkpoints.last_complete();
         let mut durability = Durability::new(prepared, completed, &record.topology);
         durability.set_falls_back(config.durability_falls_back);
         Self {
@@ -175,7 +176,7 @@ impl VBucket {
             visible_seqno: high,
             durable: Durable {
                 flushed: high,
-                promised: high,
+                promised,
                 snapshot: record.snapshot,
             },
             max_deleted_rev: record.max_deleted_rev,

@@ -6,7 +6,7 @@ use model::{
 };
 
 use super::*;
-use crate::checkpoint::FlushBudget;
+use crate::checkpoint::{CheckpointKind, FlushBudget, SnapshotMarker};
 use crate::error::OpError;
 use crate::mutated::Mutated;
 use crate::types::{ObserveState, Outbox, Outcome, StoreMode, Write};
@@ -254,6 +254,39 @@ fn new_history_begins_at_the_last_complete_snapshot() {
             end: Seqno(16)
         }
     );
+}
+
+/// Changes that it lacks, since newer ones of the same keys replaced them, come until its end.
+#[test]
+fn a_part_of_a_snapshot_stays_a_part_after_a_restart() {
+    let mut replica = VBucket::new(VbId(7), VbState::Replica, history(11, 0), Arc::default());
+    let mut record = flush(&mut replica);
+    record.high_seqno = Seqno(16);
+    record.snapshot = SnapshotRange {
+        start: Seqno(9),
+        end: Seqno(21),
+    };
+    let whole = record.snapshot;
+    let mut vbucket = VBucket::from_record(VbId(7), record, Arc::default());
+    vbucket.finish_warmup(None);
+    assert_eq!(vbucket.persisted_seqno(), Seqno(9));
+    let rest = SnapshotMarker {
+        start: Seqno(17),
+        end: Seqno(21),
+        kind: CheckpointKind::Disk,
+        checkpoint: true,
+        ..SnapshotMarker::default()
+    };
+    vbucket.begin_snapshot(&rest).expect("a replica");
+    let meta = Meta {
+        seqno: Seqno(17),
+        ..Meta::default()
+    };
+    let change = Document::from_parts(b"\0a", b"1", &meta);
+    vbucket.apply(&change).expect("the next change");
+    let record = flush(&mut vbucket);
+    assert_eq!((record.high_seqno, record.snapshot), (Seqno(17), whole));
+    assert_eq!(vbucket.persisted_seqno(), Seqno(9));
 }
 
 #[test]
