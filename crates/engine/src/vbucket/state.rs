@@ -165,6 +165,8 @@ impl VBucket {
                 start: self.high_seqno,
                 end: self.high_seqno,
             };
+            self.durable.promised = self.high_seqno;
+            self.outbox.persisted = Some(self.high_seqno);
             self.touch_record();
         }
     }
