@@ -37,13 +37,16 @@ impl OpeningScan {
         self.since_ns.saturating_add(OPEN_WAIT.as_nanos() as u64)
     }
 
-    /// Whether the view is open; `None` if this is not decided yet. A vBucket that is not active any more comes before
-    /// other reasons: clients then ask another node.
+    /// Whether the view is open; `None` if this is not decided yet. A vBucket that is not active any more, or was not
+    /// for a while, comes before other reasons: clients then ask where it is.
     pub(crate) fn opened(&self) -> Option<Result<(), Refusal>> {
         let opened = self.scan.opened()?;
         Some(opened.map_err(|error| {
             let left = active(&self.bucket, self.scan.ask().vb).err();
-            left.unwrap_or_else(|| error.into())
+            left.unwrap_or_else(|| match error {
+                ScanError::Cancelled => OpError::NotMyVbucket.into(),
+                error => error.into(),
+            })
         }))
     }
 }
