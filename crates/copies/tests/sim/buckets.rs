@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bucket::{
-    Backfilled, Bucket, BucketOptions, Clock, Eviction, Flushed, HistoryRetention, ReadySet, Wake,
-    WantedRows,
+    Backfilled, Bucket, BucketOptions, Clock, DurableWait, Eviction, Flushed, HistoryRetention,
+    ReadySet, Wake, WantedRows,
 };
 use cluster::agent::{Copy, Role, Step, Topology};
 use cluster::{BucketId, Copies, NodeId, Vb};
 use copies::{BucketCopies, CopyState, NodeServices, Steps, node_name};
-use engine::{Outcome, VbConfig};
-use model::{CompressionMode, Seqno, SnapshotRange, VbId, VbState, VbUuid};
+use engine::{Outcome, Requirement, StoreMode, VbConfig, Write};
+use model::{Cas, CompressionMode, Draft, Meta, Seqno, SnapshotRange, VbId, VbState, VbUuid};
 
 use crate::bugs::Bug;
 use crate::disk::Disk;
@@ -43,6 +43,14 @@ impl Wake for Deaf {
 
 pub(crate) fn key(number: u8) -> [u8; 3] {
     [0, b'k', b'a' + number]
+}
+
+/// A write that was made.
+pub(crate) struct Written {
+    pub(crate) seqno: Seqno,
+    pub(crate) term: u64,
+    /// The decision to come, of a durable write.
+    pub(crate) decision: Option<Arc<DurableWait>>,
 }
 
 pub(crate) struct SimBucket {
@@ -209,6 +217,58 @@ impl SimBucket {
         let backfill = bucket.backfill(vb, range, rows, &buffer);
         while bucket.backfill_step() == Backfilled::Chunk {}
         drop(backfill);
+    }
+
+    /// Writes the number to a key of a vBucket, or deletes it; `None` if that is refused.
+    pub(crate) fn write(
+        &self,
+        vb: VbId,
+        (at, number): (u8, Option<u64>),
+        durability: Option<Requirement>,
+    ) -> Option<Written> {
+        let (bucket, now, key) = (&self.copies.bucket, self.clock.now(), key(at));
+        let draft =
+            number.map(|number| Draft::new(&key, number.to_string().as_bytes(), &Meta::default()));
+        let mut write = Write {
+            mode: StoreMode::Set,
+            draft,
+            cas: Cas::ANY,
+            preserve_expiry: false,
+            durability,
+        };
+        let mut attempt = || {
+            bucket.run(vb, |vbucket| {
+                let outcome = if number.is_some() {
+                    vbucket.store(&mut write, now)?
+                } else {
+                    vbucket.delete(&key, Cas::ANY, durability, now)?
+                };
+                let decision = match &outcome {
+                    Outcome::Prepared(mutated) => {
+                        Some(bucket.await_decision(vb, mutated.seqno, Arc::new(Deaf)))
+                    }
+                    Outcome::Done(_) | Outcome::NeedsFetch(_) => None,
+                };
+                Ok((outcome, vbucket.term(), decision))
+            })
+        };
+        let mut written = attempt();
+        if let Ok((Outcome::NeedsFetch(wanted), ..)) = &written
+            && bucket.fetch_now(vb, wanted)
+        {
+            written = attempt();
+        }
+        match written {
+            Ok((Outcome::Done(mutated) | Outcome::Prepared(mutated), term, decision)) => {
+                let seqno = mutated.seqno;
+                Some(Written {
+                    seqno,
+                    term,
+                    decision,
+                })
+            }
+            _ => None,
+        }
     }
 
     /// Reads a key of a vBucket.

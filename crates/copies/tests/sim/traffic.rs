@@ -7,10 +7,10 @@ use cluster::agent::Role;
 use cluster::{BucketId, Copies as _, Message, NodeId, Vb};
 use consumer::Unusable;
 use copies::{Confirmation, ConfirmedPosition, node_name};
-use engine::{Decision, Outcome, Requirement, StoreMode, Write};
-use model::{Cas, Draft, DurabilityLevel, Meta, Seqno, VbId};
+use engine::{Decision, Requirement};
+use model::{DurabilityLevel, Seqno, VbId};
 
-use crate::buckets::{Deaf, KEYS, SimBucket, key};
+use crate::buckets::{KEYS, Written};
 use crate::bugs::Bug;
 use crate::link::{Bytes, Got, SILENCE_MS, Served};
 use crate::producer::Producer;
@@ -360,54 +360,20 @@ impl World {
         } else {
             DurabilityLevel::Majority
         };
-        let now = node.clock.now();
-        let requirement = Requirement {
-            level,
-            deadline_ns: now.mono_ns + patience_ms * 1_000_000,
-        };
-        let mut write = Write {
-            mode: StoreMode::Set,
-            draft: Some(Draft::new(
-                &key(at),
-                number.to_string().as_bytes(),
-                &Meta::default(),
-            )),
-            cas: Cas::ANY,
-            preserve_expiry: false,
-            durability: durable.then_some(requirement),
-        };
-        let Some(SimBucket { copies, .. }) = node.vbs.buckets.get(&vb.bucket) else {
+        let deadline_ns = node.clock.now().mono_ns + patience_ms * 1_000_000;
+        let durability = durable.then_some(Requirement { level, deadline_ns });
+        let Some(bucket) = node.vbs.buckets.get(&vb.bucket) else {
             return;
         };
-        let id = VbId(vb.number);
-        let bucket = &copies.bucket;
-        let mut attempt = || {
-            bucket.run(id, |vbucket| {
-                let outcome = if deletes {
-                    vbucket.delete(&key(at), Cas::ANY, write.durability, now)?
-                } else {
-                    vbucket.store(&mut write, now)?
-                };
-                let decision = match &outcome {
-                    Outcome::Prepared(mutated) => {
-                        Some(bucket.await_decision(id, mutated.seqno, Arc::new(Deaf)))
-                    }
-                    _ => None,
-                };
-                Ok((outcome, vbucket.term(), decision))
-            })
-        };
-        let mut written = attempt();
-        if let Ok((Outcome::NeedsFetch(wanted), ..)) = &written
-            && bucket.fetch_now(id, wanted)
-        {
-            written = attempt();
-        }
-        let Ok((Outcome::Done(mutated) | Outcome::Prepared(mutated), term, decision)) = written
-        else {
+        let value = (!deletes).then_some(number);
+        let Some(written) = bucket.write(VbId(vb.number), (at, value), durability) else {
             return;
         };
-        let seqno = mutated.seqno;
+        let Written {
+            seqno,
+            term,
+            decision,
+        } = written;
         self.checks.written((vb, at), deletes);
         if !durable {
             return;
