@@ -363,7 +363,7 @@ fn change(document: &Document, envelope: Envelope<'static>, out: &mut Vec<u8>) {
             key,
         }
         .encode(&envelope, out),
-        other => unreachable!("no client makes a {other:?}"),
+        Kind::Expiration => unreachable!("no document expires"),
     };
     encoded.expect("a short message");
 }
