@@ -1,4 +1,4 @@
-//! Positions of stream requests, and what follows a rollback.
+//! Positions of stream requests, and the reaction to a rollback.
 
 use model::{Seqno, SnapshotRange};
 use wire::dcp::{StreamFlags, StreamRequest};
@@ -17,7 +17,7 @@ pub(crate) struct StreamAsk {
     pub(crate) goes_back: bool,
 }
 
-/// What follows the producer's demand for a rollback.
+/// Reaction to the demand of the producer for a rollback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterRollback {
     /// Another request. The vBucket stays as it is.
