@@ -185,12 +185,13 @@ impl SimBucket {
         }
     }
 
-    /// Evicts all documents that are on disk, and drops all cursors of streams.
+    /// Evicts all documents that are on disk, and drops all cursors of streams. Checkpoints are small if keys leave as well.
     pub(crate) fn squeeze(&self, keys_too: bool) {
         let now = self.clock.now();
         for vb in (0..VBUCKETS).map(VbId) {
             let garbage = self.copies.bucket.with_vbucket(vb, |vbucket| {
                 vbucket.set_evicts_keys(keys_too);
+                vbucket.set_checkpoint_bytes_max(if keys_too { 1 } else { 1 << 20 });
                 for number in 0..KEYS {
                     vbucket.evict(&key(number), now);
                 }
