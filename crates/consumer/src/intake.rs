@@ -12,7 +12,7 @@ use model::{Document, FailoverLog, Seqno, VbId};
 use registry::Progress;
 use wire::dcp::{
     BufferAck, SeqnoAcknowledged, SetVbucketState, SnapshotMarker, StreamEnd, StreamFlags,
-    flow_bytes_of, parse_rollback,
+    StreamRequest, flow_bytes_of, parse_rollback,
 };
 use wire::response::FailoverEntries;
 use wire::{Envelope, Frame, Message, Opaque, Opcode, RawParts, Response, Status, encode_raw};
@@ -21,7 +21,7 @@ use crate::changes::{document_of, event_document_of, resolved_of};
 use crate::passive::{Passive, SnapshotProgress, Violation};
 use crate::rollbacks::Rollbacks;
 use crate::stream_ask::{AfterRollback, StreamAsk};
-use crate::target::{NotTaken, ReplicaPosition, Resolved, Target};
+use crate::target::{NotTaken, Resolved, Target};
 use crate::window::Window;
 
 /// Bit that marks the opaque of a stream. Below it are 15 bits of a generation, which distinguish the streams of
@@ -236,25 +236,27 @@ impl<T: Deref<Target: Target>> Intake<T> {
         let Some(position) = self.target.position(vb) else {
             return false;
         };
-        self.request(vb, flags, (&position, StreamAsk::of(&position)), out)
+        let Some(stream) = self.streams.get_mut(usize::from(vb.0)) else {
+            return false;
+        };
+        stream.flags = flags;
+        let ask = StreamAsk::of(&position);
+        self.request(vb, ask, &ask.request(&position, flags), out);
+        true
     }
 
     fn request(
         &mut self,
         vb: VbId,
-        flags: StreamFlags,
-        (position, ask): (&ReplicaPosition, StreamAsk),
+        ask: StreamAsk,
+        request: &StreamRequest<'_>,
         out: &mut Vec<u8>,
-    ) -> bool {
-        let Some(stream) = self.streams.get_mut(usize::from(vb.0)) else {
-            return false;
-        };
+    ) {
+        let stream = &mut self.streams[usize::from(vb.0)];
         stream.generation = stream.generation.wrapping_add(1);
-        stream.flags = flags;
         stream.phase = StreamPhase::Asked(ask);
         let envelope = of_stream(vb, stream.opaque(vb));
-        send(&ask.request(position, flags), &envelope, out);
-        true
+        send(request, &envelope, out);
     }
 
     /// Closes the stream; its messages under way are ignored. Returns whether there was one.
@@ -378,7 +380,8 @@ impl<T: Deref<Target: Target>> Intake<T> {
         };
         match asked.after_rollback(&position, to) {
             AfterRollback::Ask(ask) => {
-                self.request(vb, self.flags(vb), (&position, ask), out);
+                let request = ask.request(&position, self.flags(vb));
+                self.request(vb, ask, &request, out);
                 Ok(())
             }
             AfterRollback::GoBack(to) => {
