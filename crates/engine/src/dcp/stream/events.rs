@@ -318,11 +318,9 @@ impl Stream {
             return;
         }
         let (mut place, mut last) = (BatchPlace::default(), Seqno::ZERO);
-        let living = self.living.as_deref();
         while let Some(document) = batch.next(&mut place) {
             // A filter of such a peer wants all events of a group or none.
-            let dead = living.is_some_and(|living| living.is_dead_row(document));
-            if self.filter.wants(document) && !document.kind().is_prepared() && !dead {
+            if self.filter.wants(document) && !document.kind().is_prepared() {
                 last = document.seqno();
             }
         }
