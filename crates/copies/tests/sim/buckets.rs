@@ -6,13 +6,15 @@ use std::sync::Arc;
 
 use bucket::{
     Backfilled, Bucket, BucketOptions, Clock, DurableWait, Eviction, Flushed, HistoryRetention,
-    ReadySet, Wake, WantedRows,
+    ReadySet, SetManifestError, Wake, WantedRows,
 };
 use cluster::agent::{Copy, Role, Step, Topology};
 use cluster::{BucketId, Copies, NodeId, Vb};
+use collections::ManifestError;
 use copies::{BucketCopies, CopyState, NodeServices, Steps, node_name};
 use engine::{Outcome, Requirement, StoreMode, VbConfig, Write};
 use model::{Cas, CompressionMode, Draft, Meta, Seqno, SnapshotRange, VbId, VbState, VbUuid};
+use storage::KvStore as _;
 
 use crate::bugs::Bug;
 use crate::disk::Disk;
@@ -21,8 +23,9 @@ use crate::rng::Rng;
 
 const QUOTA_BYTES: u64 = 1 << 30;
 pub(crate) const VBUCKETS: u16 = 2;
-/// Number of keys that clients write in a vBucket.
-pub(crate) const KEYS: u8 = 12;
+/// Number of keys that clients write in a vBucket: those of the default collection come first.
+pub(crate) const KEYS: u8 = 16;
+pub(crate) const KEYS_DEFAULT: u8 = 12;
 
 /// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +44,14 @@ impl Wake for Deaf {
     fn wake(&self) {}
 }
 
-pub(crate) fn key(number: u8) -> [u8; 3] {
-    [0, b'k', b'a' + number]
+/// Returns a key with the number of its collection; `None` for one of the other collection while that does not exist.
+pub(crate) fn key(number: u8, collection: Option<u8>) -> Option<[u8; 3]> {
+    let collection = if number < KEYS_DEFAULT {
+        Some(0)
+    } else {
+        collection
+    };
+    collection.map(|collection| [collection, b'k', b'a' + number])
 }
 
 /// A write that was made.
@@ -117,6 +126,10 @@ impl SimBucket {
         };
         let bucket = Bucket::open(options, disk, Arc::clone(&clock), &mut uuids);
         let bucket = bucket.expect("a disk that can be read");
+        if let Some(text) = bucket.store().manifest().expect("a disk that can be read") {
+            let manifest = registry::collections::of_json(&text);
+            bucket.restore_manifest(manifest.expect("the manifest of an operator"));
+        }
         bucket.warm_up(&mut uuids);
         Self {
             copies: BucketCopies::new(id, bucket),
@@ -178,6 +191,19 @@ impl SimBucket {
         flushed == Flushed::Clean && (0..VBUCKETS).all(|vb| clean(vb).unwrap_or(true))
     }
 
+    /// Takes the collections of an agreed manifest. Returns `false` if copies know a newer one from their streams.
+    pub(crate) fn take_manifest(&self, text: &str) -> bool {
+        let manifest = registry::collections::of_json(text.as_bytes());
+        let manifest = manifest.expect("the manifest of an operator");
+        let bucket = &self.copies.bucket;
+        let taken = bucket.change_manifest(|_| Ok(manifest), registry::collections::to_bytes);
+        match taken {
+            Ok(_) => true,
+            Err(SetManifestError::Refused(ManifestError::NoSuccessor(_))) => false,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
     /// Purges all tombstones on disk. Damage stays as it is.
     pub(crate) fn purge(&self) {
         for vb in (0..VBUCKETS).map(VbId) {
@@ -192,8 +218,8 @@ impl SimBucket {
             let garbage = self.copies.bucket.with_vbucket(vb, |vbucket| {
                 vbucket.set_evicts_keys(keys_too);
                 vbucket.set_checkpoint_bytes_max(if keys_too { 1 } else { 1 << 20 });
-                for number in 0..KEYS {
-                    vbucket.evict(&key(number), now);
+                for key in (0..KEYS_DEFAULT).filter_map(|number| key(number, None)) {
+                    vbucket.evict(&key, now);
                 }
                 let drop_slowest = || {
                     let slowest = vbucket.checkpoint_pressure().slowest?;
@@ -224,12 +250,12 @@ impl SimBucket {
     pub(crate) fn write(
         &self,
         vb: VbId,
-        (at, number): (u8, Option<u64>),
+        (key, number): (&[u8], Option<u64>),
         durability: Option<Requirement>,
     ) -> Option<Written> {
-        let (bucket, now, key) = (&self.copies.bucket, self.clock.now(), key(at));
+        let (bucket, now) = (&self.copies.bucket, self.clock.now());
         let draft =
-            number.map(|number| Draft::new(&key, number.to_string().as_bytes(), &Meta::default()));
+            number.map(|number| Draft::new(key, number.to_string().as_bytes(), &Meta::default()));
         let mut write = Write {
             mode: StoreMode::Set,
             draft,
@@ -242,7 +268,7 @@ impl SimBucket {
                 let outcome = if number.is_some() {
                     vbucket.store(&mut write, now)?
                 } else {
-                    vbucket.delete(&key, Cas::ANY, durability, now)?
+                    vbucket.delete(key, Cas::ANY, durability, now)?
                 };
                 let decision = match &outcome {
                     Outcome::Prepared(mutated) => {
@@ -273,15 +299,15 @@ impl SimBucket {
     }
 
     /// Reads a key of a vBucket.
-    pub(crate) fn read(&self, vb: VbId, number: u8) -> Read {
+    pub(crate) fn read(&self, vb: VbId, key: &[u8]) -> Read {
         let now = self.clock.now();
         let bucket = &self.copies.bucket;
         let get = || {
             bucket.with_vbucket(vb, |vbucket| {
                 if vbucket.state() == VbState::Active {
-                    vbucket.get(&key(number), now)
+                    vbucket.get(key, now)
                 } else {
-                    vbucket.get_replica(&key(number), false, now)
+                    vbucket.get_replica(key, false, now)
                 }
             })
         };
@@ -298,7 +324,9 @@ impl SimBucket {
                 let number = text.and_then(|text| text.parse().ok());
                 Read::Number(number.expect("the number of a write"))
             }
-            Some(Err(engine::OpError::KeyNotFound)) => Read::Nothing,
+            Some(Err(engine::OpError::KeyNotFound | engine::OpError::UnknownCollection)) => {
+                Read::Nothing
+            }
             Some(Err(engine::OpError::SyncWriteReCommitInProgress)) => Read::Undecided,
             other => panic!("{other:?}"),
         }
@@ -310,6 +338,8 @@ pub(crate) struct Vbs {
     pub(crate) me: NodeId,
     pub(crate) buckets: BTreeMap<BucketId, SimBucket>,
     pub(crate) bug: Option<Bug>,
+    /// Number of each bucket's one collection beside the default one, as clients know it.
+    pub(crate) collections: BTreeMap<BucketId, Option<u8>>,
     /// State that a planted bug keeps over a restart.
     remembered: Vec<(Vb, Copy)>,
 }
@@ -350,8 +380,14 @@ impl Vbs {
             me,
             buckets: BTreeMap::new(),
             bug,
+            collections: BTreeMap::new(),
             remembered: Vec::new(),
         }
+    }
+
+    /// Returns the number of a bucket's other collection.
+    pub(crate) fn collection(&self, bucket: BucketId) -> Option<u8> {
+        self.collections.get(&bucket).copied().flatten()
     }
 
     /// Returns the state of a copy, besides its vBucket.
@@ -376,7 +412,10 @@ impl Vbs {
 
     pub(crate) fn read(&self, vb: Vb, number: u8) -> Read {
         let bucket = self.buckets.get(&vb.bucket);
-        bucket.map_or(Read::Nothing, |bucket| bucket.read(VbId(vb.number), number))
+        let key = key(number, self.collection(vb.bucket));
+        bucket.zip(key).map_or(Read::Nothing, |(bucket, key)| {
+            bucket.read(VbId(vb.number), &key)
+        })
     }
 
     /// Prepares a crash, in which all memory is lost.

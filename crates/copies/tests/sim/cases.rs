@@ -45,6 +45,7 @@ fn run(seed: u64, bug: Option<Bug>, verbose: bool) -> Result<u64, String> {
     world.stops = seed % 7 == 5;
     world.deletes = seed / 16 % 3 == 1;
     world.squeezes = seed / 16 % 4 == 1;
+    world.collects = seed / 16 % 5 == 2 && !RESTORES.contains(&(seed % 16));
     world.run(1_500);
     world.order(Order::Rebalance);
     world.run(4_000);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::{BucketId, Copies as _, Vb, Version};
 
-use crate::buckets::{KEYS, Read};
+use crate::buckets::{KEYS, KEYS_DEFAULT, Read};
 use crate::node::Node;
 
 /// An acknowledged write.
@@ -127,6 +127,19 @@ impl Checks {
         self.acknowledged.retain(|vb, _| vb.bucket != bucket);
         // A restored etcd may bring it back: its terms begin anew.
         self.forced.retain(|vb, _| vb.bucket != bucket);
+    }
+
+    /// Forgets writes to the other collection of a bucket, which an operator makes or drops.
+    pub(crate) fn forget_collection(&mut self, bucket: BucketId) {
+        let written = &self.written;
+        let is_of =
+            |vb: Vb, number: u64| vb.bucket == bucket && written[number as usize].1 >= KEYS_DEFAULT;
+        self.promises
+            .retain(|number, promise| !is_of(promise.vb, *number));
+        self.lost_since
+            .retain(|number, (vb, _)| !is_of(*vb, *number));
+        self.deleted
+            .retain(|(vb, key), _| vb.bucket != bucket || *key < KEYS_DEFAULT);
     }
 
     /// Records an acknowledgement; `alone` if the vBucket has, or will have, only one copy.

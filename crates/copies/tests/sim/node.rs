@@ -89,6 +89,8 @@ pub(crate) struct Node {
     pub(crate) failed: BTreeSet<NodeId>,
     /// Revision that its buckets follow.
     followed: u64,
+    /// Revision of the manifest that each bucket has.
+    manifests: BTreeMap<BucketId, u64>,
     /// Durable writes that its clients wait for.
     pub(crate) waits: Vec<Wait>,
     /// Durable writes that were acknowledged from memory.
@@ -120,6 +122,7 @@ impl Node {
             busy: BTreeSet::new(),
             failed: BTreeSet::new(),
             followed: 0,
+            manifests: BTreeMap::new(),
             waits: Vec::new(),
             in_memory: Vec::new(),
             ticks: 0,
@@ -153,6 +156,7 @@ impl Node {
         self.confirms_to.clear();
         self.confirmed_by = ConfirmationReceiver::default();
         self.followed = 0;
+        self.manifests.clear();
     }
 
     /// Starts the node after a crash.
@@ -241,6 +245,14 @@ impl Node {
             disk.faults.dead.store(dead, Ordering::SeqCst);
             self.disks.insert(id, disk.clone());
             self.host(id, disk);
+        }
+        for (id, manifest) in &self.participant.view().manifests {
+            if let Some(bucket) = self.vbs.buckets.get(id)
+                && self.manifests.get(id) != Some(&manifest.mod_revision)
+                && bucket.take_manifest(&manifest.value)
+            {
+                self.manifests.insert(*id, manifest.mod_revision);
+            }
         }
         if self.failed != failed {
             self.failed = failed;

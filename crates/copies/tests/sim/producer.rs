@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bucket::{Backfill, BackfillBuffer, BackfillChunk, BackfillNews, Bucket, ReadySet, WantedRows};
+use collections::{CollectionChange, SystemEvent};
 use engine::dcp::{
     ClaimedPosition, Event, FillResult, RollbackRules, Snapshot, StoreRows, Stream, StreamAsk,
     StreamEnd, StreamOptions, StreamRefusal,
@@ -11,8 +12,9 @@ use engine::dcp::{
 use engine::{Garbage, VBucket};
 use model::{Document, DurabilityLevel, Kind, VbId};
 use wire::dcp::{
-    Abort, Commit, Deletion, EndReason, MarkerFlags, MarkerVersion, Mutation, Prepare,
-    SeqnoAcknowledged, SnapshotMarker, StreamEnd as EndMessage, StreamFlags, StreamRequest,
+    Abort, CollectionEvent, Commit, Deletion, EndReason, EventId, MarkerFlags, MarkerVersion,
+    Mutation, Prepare, SeqnoAcknowledged, SnapshotMarker, StreamEnd as EndMessage, StreamFlags,
+    StreamRequest, SystemEvent as EventMessage,
 };
 use wire::response::encode_failover_entries;
 use wire::{Envelope, Frame, Message, Opaque, Opcode, Response, Status};
@@ -311,6 +313,34 @@ fn marker(snapshot: &Snapshot) -> SnapshotMarker {
     }
 }
 
+fn event(document: &Document, envelope: &Envelope<'static>, out: &mut Vec<u8>) {
+    let event = SystemEvent::parse(document.key(), document.kind(), document.value());
+    let event = event.expect("an event of a vBucket");
+    let (kind, scope, collection, name) = match event.change {
+        CollectionChange::Begun(info) => {
+            (EventId::BEGIN_COLLECTION, info.scope, info.id, info.name)
+        }
+        CollectionChange::Ended { scope, id } => (EventId::END_COLLECTION, scope, id, ""),
+        other => unreachable!("no operator orders {other:?}"),
+    };
+    let mut value = Vec::new();
+    CollectionEvent {
+        manifest: event.manifest,
+        scope: scope.0,
+        collection: Some(collection),
+        expiry_max_s: None,
+    }
+    .encode(&mut value);
+    let message = EventMessage {
+        seqno: document.seqno(),
+        event: kind,
+        version: 0,
+        name: name.as_bytes(),
+        value: &value,
+    };
+    message.encode(envelope, out).expect("a short message");
+}
+
 fn change(document: &Document, envelope: Envelope<'static>, out: &mut Vec<u8>) {
     let (seqno, key, prepared) = (document.seqno(), document.key(), document.prepare_seqno());
     let stamped = Envelope {
@@ -318,6 +348,9 @@ fn change(document: &Document, envelope: Envelope<'static>, out: &mut Vec<u8>) {
         datatype: document.datatype(),
         ..envelope
     };
+    if SystemEvent::is_key(key) {
+        return event(document, &stamped, out);
+    }
     let encoded = match document.kind() {
         Kind::Mutation => Mutation {
             seqno,

@@ -10,7 +10,7 @@ use copies::{Confirmation, ConfirmedPosition, node_name};
 use engine::{Decision, Requirement};
 use model::{DurabilityLevel, Seqno, VbId};
 
-use crate::buckets::{KEYS, Written};
+use crate::buckets::{KEYS, KEYS_DEFAULT, Written, key};
 use crate::bugs::Bug;
 use crate::link::{Bytes, Got, SILENCE_MS, Served};
 use crate::producer::Producer;
@@ -22,6 +22,8 @@ const CONSUMER_SILENCE_MS: u64 = 4_000;
 const PURGES_PER_MILLE: u64 = 20;
 /// Probability that memory of a node is short at a tick.
 const SQUEEZES_PER_MILLE: u64 = 100;
+/// Probability that the collection of a bucket is made or dropped before a write.
+const COLLECTION_CHANGES_PER_MILLE: u64 = 10;
 /// Number of ticks between signs of life on connections.
 const SIGN_TICKS: u64 = 5;
 
@@ -41,6 +43,9 @@ impl World {
         if self.rng.per_mille(self.sync_per_mille) {
             for bucket in self.nodes[index].vbs.buckets.values() {
                 bucket.flush();
+                if self.collects {
+                    bucket.copies.bucket.erase_step();
+                }
             }
         }
         if self.deletes && self.rng.per_mille(PURGES_PER_MILLE) {
@@ -334,6 +339,10 @@ impl World {
         if self.quiet {
             return;
         }
+        if self.collects && self.rng.per_mille(COLLECTION_CHANGES_PER_MILLE) {
+            let vb = self.vbs[self.rng.index(self.vbs.len())];
+            self.change_collection(vb.bucket);
+        }
         let vb = self.vbs[self.rng.index(self.vbs.len())];
         let serving = (0..self.nodes.len()).filter(|at| self.nodes[*at].serves(vb, self.now_ms));
         let serving: Vec<usize> = serving.collect();
@@ -350,7 +359,8 @@ impl World {
         let durable = self.rng.per_mille(700);
         let to_disk = durable && self.rng.per_mille(500);
         let patience_ms = [300, 3_000, 30_000][self.rng.index(3)];
-        let at = self.rng.range(0, u64::from(KEYS)) as u8;
+        let keys = if self.collects { KEYS } else { KEYS_DEFAULT };
+        let at = self.rng.range(0, u64::from(keys)) as u8;
         let deletes = self.deletes && self.rng.per_mille(300);
         let number = self.checks.next_number();
         let node = &mut self.nodes[index];
@@ -366,7 +376,11 @@ impl World {
             return;
         };
         let value = (!deletes).then_some(number);
-        let Some(written) = bucket.write(VbId(vb.number), (at, value), durability) else {
+        let collection = node.vbs.collection(vb.bucket);
+        let Some(key) = key(at, collection) else {
+            return;
+        };
+        let Some(written) = bucket.write(VbId(vb.number), (&key, value), durability) else {
             return;
         };
         let Written {

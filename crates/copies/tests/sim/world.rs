@@ -20,6 +20,8 @@ use crate::restore::Restored;
 use crate::rng::Rng;
 
 pub(crate) const TICK_MS: u64 = 100;
+/// Number below that of the first collection.
+const MANIFESTS_FROM: u8 = 8;
 /// Delay after which lost bytes are sent again.
 const RESENT_MS: u64 = 200;
 
@@ -138,6 +140,10 @@ pub(crate) struct World {
     pub(crate) deletes: bool,
     /// Whether memory is short, so that documents are evicted and cursors dropped.
     pub(crate) squeezes: bool,
+    /// Whether operators make and drop a collection in each bucket.
+    pub(crate) collects: bool,
+    /// Number of changes of each bucket's collections, and its one collection beside the default one.
+    pub(crate) manifests: BTreeMap<BucketId, (u8, Option<u8>)>,
     /// State of the last restore of etcd, until copies are adopted.
     pub(crate) restored: Option<Restored>,
     /// Buckets whose copies stay although the bucket is not in etcd.
@@ -199,6 +205,8 @@ impl World {
             damages: false,
             deletes: false,
             squeezes: false,
+            collects: false,
+            manifests: BTreeMap::new(),
             restored: None,
             unknown: Vec::new(),
             failed_over: BTreeSet::new(),
@@ -250,13 +258,40 @@ impl World {
     /// An operator drops a bucket.
     pub(crate) fn drop_bucket(&mut self, bucket: BucketId) {
         self.tell(|| format!("bucket {} is dropped", bucket.0));
-        let keys = [Key::Spec(bucket), Key::Map(bucket, 0)];
+        let keys = [
+            Key::Spec(bucket),
+            Key::Map(bucket, 0),
+            Key::Manifest(bucket),
+        ];
         self.etcd.delete(&keys.map(|key| key.text(CLUSTER)));
         self.vbs.retain(|vb| vb.bucket != bucket);
+        self.manifests.remove(&bucket);
         self.checks.forget(bucket);
         // A restored etcd may bring it back with one of its copies alone, which must not be a damaged one.
         for disk in self.nodes.iter().filter_map(|node| node.disks.get(&bucket)) {
             disk.mend();
+        }
+    }
+
+    /// An operator makes the collection of a bucket, or drops it.
+    pub(crate) fn change_collection(&mut self, bucket: BucketId) {
+        let (changes, collection) = self.manifests.entry(bucket).or_default();
+        *changes += 1;
+        *collection = match *collection {
+            Some(_) => None,
+            None => Some(MANIFESTS_FROM + *changes),
+        };
+        let (changes, collection) = (*changes, *collection);
+        self.tell(|| format!("bucket {} has collection {collection:?}", bucket.0));
+        let collection_text = collection.map(|id| format!(r#",{{"name":"c","uid":"{id:x}"}}"#));
+        let text = format!(
+            r#"{{"uid":"{changes:x}","scopes":[{{"name":"_default","uid":"0","collections":[{{"name":"_default","uid":"0"}}{}]}}]}}"#,
+            collection_text.unwrap_or_default()
+        );
+        self.etcd.put(Key::Manifest(bucket).text(CLUSTER), text);
+        self.checks.forget_collection(bucket);
+        for node in &mut self.nodes {
+            node.vbs.collections.insert(bucket, collection);
         }
     }
 
