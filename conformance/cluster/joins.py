@@ -9,7 +9,7 @@ from etcd import Etcd, free_ports
 from harness import Node, equal, eventually, finished
 from manage import call, must
 from wire import Wire
-from world import CONFIG, DATA, UNAVAILABLE, USAGE, holds, must_init, suite
+from world import CONFIG, DATA, NO_PERM, PROTOCOL, UNAVAILABLE, USAGE, holds, init, must_init, suite
 
 
 @contextmanager
@@ -27,7 +27,7 @@ def refused(node, code, *words, etcd_is_told=()):
 
 def ends(node, code, *words):
     """The same of a node that is needed afterwards."""
-    ran = finished(node.command())
+    ran = finished(node.command(), **node.environment)
     why = ran.stderr.strip().splitlines()[-1]
     equal(ran.returncode, code, f"exit code ({why})")
     holds(why, "settee: ", *words)
@@ -83,13 +83,27 @@ def a_cluster_of_a_later_version_is_not_joined(world):
 
 
 @suite.test
+def a_node_without_a_login_of_etcd_ends_as_the_command_that_makes_a_cluster(_):
+    with Etcd() as etcd:
+        must_init(etcd.addresses, "x")
+        etcd.call("/v3/auth/user/add", {"name": "root", "password": "secret"})
+        etcd.call("/v3/auth/user/grant", {"user": "root", "role": "root"})
+        etcd.call("/v3/auth/enable", {})
+        equal(init(etcd.addresses, "y")[0], NO_PERM, "exit code of init")
+        refused(member_of(etcd, "x", "a"), NO_PERM, "user and a password")
+        wrong = member_of(etcd, "x", "a")
+        wrong.environment = {"SETTEE_ETCD_USERNAME": "root", "SETTEE_ETCD_PASSWORD": "wrong"}
+        refused(wrong, NO_PERM, "authentication failed")
+
+
+@suite.test
 def a_node_needs_etcd_to_join(world):
     address = f"etcd://127.0.0.1:{free_ports(1)[0]}/x"
     refused(Node("--cluster", address, "--node-name", "a"), UNAVAILABLE, address[7:-2])
     with Node().watched() as other:
         other.start()
         address = f"etcd://127.0.0.1:{other.ports['http']}/x"
-        refused(Node("--cluster", address, "--node-name", "a"), UNAVAILABLE, address[7:-2], "etcd")
+        refused(Node("--cluster", address, "--node-name", "a"), PROTOCOL, address[7:-2], "etcd")
     for flags in (["etcd://a/b/c"], ["http://a/b"], ["etcd://a"], [world.etcd.cluster("x")]):
         refused(Node("--cluster", *flags), USAGE, "cluster")
 

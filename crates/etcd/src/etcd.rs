@@ -6,7 +6,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use cluster::coord::{Answer, Request, RequestId};
+use cluster::coord::{Answer, KeyValue, Range, Request, RequestId};
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -83,6 +83,20 @@ impl Etcd {
             let sentence = format!("etcd does not answer within {} s", patience.as_secs());
             Err(Problem::new(ProblemKind::Unreachable, sentence))
         })
+    }
+
+    /// Reads keys; returns the revision of etcd and what was found.
+    ///
+    /// # Errors
+    /// The reason why there is no answer in time.
+    pub fn read(&self, keys: Range, patience: Duration) -> Result<(u64, Vec<KeyValue>), Problem> {
+        match self.ask(Request::Get(keys), patience)? {
+            Answer::Got { revision, found } => Ok((revision, found)),
+            _ => Err(Problem::new(
+                ProblemKind::NotEtcd,
+                "etcd gave no answer to a question",
+            )),
+        }
     }
 
     /// Uses the login of these options from now on, and their certificates, which are read again, for later connections.

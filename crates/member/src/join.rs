@@ -6,7 +6,7 @@ use std::time::Duration;
 use cluster::NodeId;
 use cluster::agreed::{Address, ClusterId, FEATURE_LEVEL, Key, Meta, Node, Orders, Seen, View};
 use cluster::coord::{Answer, Compare, KeyValue, LeaseId, Op, Range, Request, Txn};
-use etcd::Etcd;
+use etcd::{Etcd, Problem};
 use registry::Registry;
 use tls::PeerTls;
 
@@ -47,7 +47,7 @@ pub struct MemberOptions {
 pub enum JoinError {
     /// etcd does not answer, or the server is no etcd.
     #[error("{0}")]
-    Etcd(String),
+    Etcd(Problem),
     /// The cluster does not accept the node.
     #[error("{0}")]
     Refused(String),
@@ -209,11 +209,7 @@ fn peer_tls(meta: &Meta, options: &MemberOptions) -> Result<Option<Arc<PeerTls>>
 
 /// Reads keys; returns them and the revision of etcd.
 fn get(etcd: &Etcd, keys: Range) -> Result<(u64, Vec<KeyValue>), JoinError> {
-    match etcd.ask(Request::Get(keys), PATIENCE) {
-        Ok(Answer::Got { revision, found }) => Ok((revision, found)),
-        Ok(_) => Err(JoinError::Etcd("etcd gave no answer to a question".into())),
-        Err(problem) => Err(JoinError::Etcd(problem.to_string())),
-    }
+    etcd.read(keys, PATIENCE).map_err(JoinError::Etcd)
 }
 
 fn read_meta(etcd: &Etcd, cluster: ClusterId) -> Result<Meta, JoinError> {
@@ -282,6 +278,6 @@ pub(crate) fn put_node(
     let lease = LeaseId(0);
     let then = vec![Op::Put { key, value, lease }];
     let answer = etcd.ask(Request::Txn(Txn { compare, then }), patience);
-    let answer = answer.map_err(|problem| JoinError::Etcd(problem.to_string()))?;
+    let answer = answer.map_err(JoinError::Etcd)?;
     Ok(matches!(answer, Answer::Committed(_)))
 }

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use etcd::Problem;
 use identity::{CertificateState, Password};
 use registry::{Advertised, BucketConfig, MemcachedPort, Ports};
 use replication::ReplicaOf;
@@ -143,9 +144,9 @@ pub enum StartError {
     /// The certificate of the ports with TLS cannot be read, made or used.
     #[error("{0}")]
     Certificate(String),
-    /// etcd does not answer, or the address is not an etcd.
+    /// etcd does not answer, the address is not an etcd, or etcd refuses.
     #[error("{0}")]
-    Etcd(String),
+    Etcd(Problem),
     /// The cluster does not accept the node.
     #[error("{0}")]
     Cluster(String),

@@ -195,7 +195,7 @@ pub(super) fn start_member(
     };
     let host = Arc::clone(state) as Arc<dyn Host>;
     let member = Member::start(&state.registry, host, &options).map_err(|error| match error {
-        JoinError::Etcd(reason) => StartError::Etcd(reason),
+        JoinError::Etcd(problem) => StartError::Etcd(problem),
         JoinError::Refused(reason) => StartError::Cluster(reason),
         JoinError::System(reason) => StartError::System(reason),
     })?;

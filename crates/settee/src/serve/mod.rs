@@ -150,9 +150,8 @@ pub(crate) fn etcd_options(etcd: &EtcdArgs, at: &Endpoints) -> Result<etcd::Opti
 
 fn refusal(error: &StartError) -> Failure {
     let code = match error {
-        StartError::Listen { .. } | StartError::DataInUse(_) | StartError::Etcd(_) => {
-            Sysexit::Unavailable
-        }
+        StartError::Listen { .. } | StartError::DataInUse(_) => Sysexit::Unavailable,
+        StartError::Etcd(problem) => return problem.clone().into(),
         StartError::NotReplica { .. }
         | StartError::Cluster(_)
         | StartError::Incomplete(_)
