@@ -12,6 +12,7 @@ mod position;
 mod record;
 mod streams;
 mod vb_position;
+mod whole_points;
 
 pub use collections::Collections;
 pub use message::{DocumentChange, StreamMessage, take};

@@ -5,6 +5,7 @@ use wire::dcp::{EndReason, StreamFlags, StreamRequest};
 
 use crate::position::Position;
 use crate::vb_position::VbPosition;
+use crate::whole_points::WholePoints;
 
 /// End of a stream that never ends.
 const NO_END: Seqno = Seqno(u64::MAX);
@@ -26,6 +27,7 @@ struct VbStream {
     end: Seqno,
     standing: StreamState,
     failover_log: Vec<FailoverEntry>,
+    whole: WholePoints,
 }
 
 /// The streams of a bucket.
@@ -42,6 +44,7 @@ impl Streams {
     /// Creates streams that continue from a position, without an end.
     pub fn from(position: Position) -> Self {
         let streams = position.places.into_iter().map(|place| VbStream {
+            whole: WholePoints::of(&place),
             place,
             end: NO_END,
             standing: StreamState::Wanted,
@@ -130,7 +133,8 @@ impl Streams {
         Ok(())
     }
 
-    /// Notes a rollback: the changes after `to` are void. The stream must be requested again.
+    /// Notes a rollback. Returns the seqno after which changes are void: the last one, up to `to`, at which the
+    /// received changes were a consistent state. The stream must be requested again.
     ///
     /// # Errors
     /// The rollback does not lead to an earlier seqno.
@@ -143,6 +147,8 @@ impl Streams {
                 vbucket.0, to.0
             ));
         }
+        let to = stream.whole.back_to(to);
+        stream.place = stream.resume_position();
         stream.place.roll_back(to);
         stream.failover_log.clear();
         stream.standing = StreamState::Wanted;
@@ -176,9 +182,13 @@ impl Streams {
     /// # Errors
     /// The seqno is repeated, or outside of the snapshot.
     pub fn reached(&mut self, vbucket: VbId, seqno: Seqno) -> Result<(), Violation> {
-        let place = &mut self.open(vbucket)?.place;
+        let stream = self.open(vbucket)?;
+        let place = &mut stream.place;
         let (at, end) = (place.seqno.0, place.snapshot.end.0);
         let fits = place.reach(seqno);
+        if fits && place.is_whole() {
+            stream.whole.add(seqno);
+        }
         fits.then_some(())
             .ok_or_else(|| format!("vBucket {}: seqno {} at {at} of {end}", vbucket.0, seqno.0))
     }
@@ -304,18 +314,47 @@ mod tests {
     }
 
     #[test]
-    fn rollback_requests_stream_from_its_seqno() {
-        let mut position = Position::beginning(3);
-        position.places[1] = VbPosition::at(VbUuid(9), Seqno(600));
-        let mut streams = Streams::from(position);
+    fn rollback_requests_the_stream_in_the_history_that_was_granted() {
+        let mut streams = granted();
+        for seqno in [500, 600] {
+            streams.snapshot(VB, range(seqno - 9, seqno)).unwrap();
+            streams.reached(VB, Seqno(seqno)).unwrap();
+        }
+        streams.want_again(VB);
         streams.requests(|_| true);
         assert_eq!(streams.rolled_back(VB, Seqno(500)), Ok(Seqno(500)));
         let (_, request) = streams.requests(|_| true)[0];
-        assert_eq!((request.start, request.uuid), (Seqno(500), VbUuid(9)));
+        assert_eq!((request.start, request.uuid), (Seqno(500), VbUuid(7)));
         assert_eq!(streams.rolled_back(VB, Seqno(0)), Ok(Seqno(0)));
         let (_, request) = streams.requests(|_| true)[0];
         assert_eq!((request.start, request.uuid), (Seqno(0), VbUuid(0)));
         assert!(streams.rolled_back(VB, Seqno(0)).is_err(), "no way forward");
+    }
+
+    #[test]
+    fn rollback_leads_to_a_whole_snapshot() {
+        let mut streams = granted();
+        for (start, end) in [(1, 10), (11, 20), (21, 30)] {
+            streams.snapshot(VB, range(start, end)).unwrap();
+            streams.reached(VB, Seqno(start + 5)).unwrap();
+            streams.reached(VB, Seqno(end)).unwrap();
+        }
+        let mut stored = Streams::from(streams.position());
+        streams.want_again(VB);
+        streams.requests(|_| true);
+        // The change of a document up to 26 is not sent if the document changed again up to 30.
+        assert_eq!(streams.rolled_back(VB, Seqno(26)), Ok(Seqno(20)));
+        streams.requests(|_| true);
+        assert_eq!(streams.rolled_back(VB, Seqno(19)), Ok(Seqno(10)));
+        stored.requests(|_| true);
+        assert_eq!(stored.rolled_back(VB, Seqno(29)), Ok(Seqno(0)));
+        let mut partial = VbPosition::at(VbUuid(7), Seqno(450));
+        assert!(partial.announce(range(451, 500)) && partial.reach(Seqno(460)));
+        let mut position = Position::beginning(3);
+        position.places[1] = partial;
+        let mut stored = Streams::from(position);
+        stored.requests(|_| true);
+        assert_eq!(stored.rolled_back(VB, Seqno(455)), Ok(Seqno(450)));
     }
 
     #[test]

@@ -323,6 +323,7 @@ fn vbucket_of(Opaque([_, _, high, low]): Opaque) -> VbId {
 mod tests {
     use changes::{Position, VbPosition};
     use client::testing::{FakeServer, Fault};
+    use model::SnapshotRange;
     use wire::{ClusterMapNotification, Decoded, Limits};
 
     use super::*;
@@ -453,7 +454,14 @@ mod tests {
     #[test]
     fn stream_is_requested_again_after_a_rollback() {
         let mut position = Position::beginning(VBUCKETS);
-        position.places[1] = VbPosition::at(VbUuid(9), Seqno(600));
+        let place = &mut position.places[1];
+        *place = VbPosition::at(VbUuid(9), Seqno(500));
+        let end = Seqno(700);
+        place.announce(SnapshotRange {
+            start: Seqno(501),
+            end,
+        });
+        place.reach(Seqno(600));
         let mut reading = asked();
         reading.streams = Streams::from(position);
         reading.streams.requests(|_| true);
