@@ -29,7 +29,7 @@ tls: storage
 replication: tls copies consumer value registry identity bucket storage engine wire model
 changes: wire model
 cluster:
-copies: cluster consumer registry bucket storage engine collections wire model
+copies: cluster changes consumer registry bucket storage engine collections wire model
 etcd: cluster tls
 management: cluster changes session value registry audit identity bucket engine collections wire \
     model

@@ -19,6 +19,7 @@ use storage::KvStore as _;
 use crate::bugs::Bug;
 use crate::disk::Disk;
 use crate::link::{AllServed, Link};
+use crate::producer::Producer;
 use crate::rng::Rng;
 
 const QUOTA_BYTES: u64 = 1 << 30;
@@ -66,6 +67,8 @@ pub(crate) struct SimBucket {
     pub(crate) copies: BucketCopies<Disk>,
     pub(crate) links: RefCell<BTreeMap<NodeId, Link>>,
     pub(crate) served: AllServed,
+    /// Streams of clients, by the number of their connection.
+    pub(crate) subscribed: BTreeMap<u64, Producer>,
     clock: Arc<dyn Clock>,
     bug: Option<Bug>,
 }
@@ -135,6 +138,7 @@ impl SimBucket {
             copies: BucketCopies::new(id, bucket),
             links: RefCell::default(),
             served: BTreeMap::new(),
+            subscribed: BTreeMap::new(),
             clock,
             bug,
         }
@@ -394,6 +398,16 @@ impl Vbs {
     pub(crate) fn state(&self, vb: Vb) -> Option<CopyState> {
         let bucket = self.buckets.get(&vb.bucket)?;
         bucket.copies.state(VbId(vb.number))
+    }
+
+    /// Returns the newest seqno of a copy; zero if there is none.
+    pub(crate) fn high_seqno(&self, vb: Vb) -> Seqno {
+        let bucket = self.buckets.get(&vb.bucket);
+        let high = bucket.and_then(|bucket| {
+            let bucket = &bucket.copies.bucket;
+            bucket.with_vbucket(VbId(vb.number), |vbucket| vbucket.high_seqno())
+        });
+        high.unwrap_or_default()
     }
 
     pub(crate) fn is_active(&self, vb: Vb) -> bool {

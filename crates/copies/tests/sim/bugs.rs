@@ -56,10 +56,14 @@ pub(crate) enum Bug {
     RolledBackTooFar,
     /// The start after a clean stop does not remove the record of it, so that it counts after a crash as well.
     StopNotRemoved,
+    /// A client of change streams may go on from changes that were lost.
+    RollbackNotTold,
+    /// A client of change streams may go on although tombstones that it lacks were purged.
+    PurgeIgnored,
 }
 
 /// Every bug, with the first seed that found it in the last search.
-pub(crate) const BUGS: [(Bug, u64); 27] = [
+pub(crate) const BUGS: [(Bug, u64); 29] = [
     (Bug::TwoChainsForgotten, 417),
     (Bug::CatchUpSkipped, 1_216),
     (Bug::PreparesAcknowledgedEarly, 1_220),
@@ -87,4 +91,6 @@ pub(crate) const BUGS: [(Bug, u64); 27] = [
     (Bug::SealForgotten, 3_113),
     (Bug::ZombieStreamAccepted, 2_610),
     (Bug::StopNotRemoved, 1_020),
+    (Bug::RollbackNotTold, 17),
+    (Bug::PurgeIgnored, 17),
 ];

@@ -9,6 +9,7 @@ use copies::ConfirmedPosition;
 use crate::bugs::{BUGS, Bug};
 use crate::failures::ready;
 use crate::moments::Theme;
+use crate::subscriber::Subscriber;
 use crate::world::World;
 
 /// Themes of runs with an odd seed.
@@ -46,6 +47,9 @@ fn run(seed: u64, bug: Option<Bug>, verbose: bool) -> Result<u64, String> {
     world.deletes = seed / 16 % 3 == 1;
     world.squeezes = seed / 16 % 4 == 1;
     world.collects = seed / 16 % 5 == 2 && !RESTORES.contains(&(seed % 16));
+    if seed / 16 % 2 == 1 {
+        world.subscriber = Some(Subscriber::new(seed, seed % 3 != 1));
+    }
     world.run(1_500);
     world.order(Order::Rebalance);
     world.run(4_000);
@@ -172,7 +176,7 @@ fn same(world: &mut World) -> Result<u64, String> {
         if let Some(failure) = &world.checks.failure {
             return Err(failure.clone());
         }
-        match world.differs() {
+        match world.differs().or_else(|| world.subscriber_differs()) {
             None => return Ok(world.trace),
             Some(what) if world.now_ms > quiet_ms + 40_000 => return Err(what),
             Some(_) => {}

@@ -188,7 +188,7 @@ impl Served {
 /// Connections of other nodes to a bucket of this node, by node.
 pub(crate) type AllServed = BTreeMap<usize, Served>;
 
-fn frames(bytes: &[u8]) -> impl Iterator<Item = Frame<'_>> {
+pub(crate) fn frames(bytes: &[u8]) -> impl Iterator<Item = Frame<'_>> {
     let mut done = 0;
     std::iter::from_fn(
         move || match decode(&bytes[done..], Limits::AUTHENTICATED) {

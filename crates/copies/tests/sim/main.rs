@@ -27,5 +27,6 @@ mod rng;
 mod spoil;
 mod stepping;
 mod stops;
+mod subscriber;
 mod traffic;
 mod world;

@@ -6,20 +6,21 @@ use std::sync::Arc;
 use bucket::{Backfill, BackfillBuffer, BackfillChunk, BackfillNews, Bucket, ReadySet, WantedRows};
 use collections::{CollectionChange, SystemEvent};
 use engine::dcp::{
-    ClaimedPosition, Event, FillResult, RollbackRules, Snapshot, StoreRows, Stream, StreamAsk,
-    StreamEnd, StreamOptions, StreamRefusal,
+    ClaimedPosition, Event, FillResult, OpenedStream, RollbackRules, Snapshot, StoreRows, Stream,
+    StreamAsk, StreamEnd, StreamOptions, StreamRefusal,
 };
 use engine::{Garbage, VBucket};
-use model::{Document, DurabilityLevel, Kind, VbId};
+use model::{Document, DurabilityLevel, Kind, SnapshotRange, VbId};
 use wire::dcp::{
     Abort, CollectionEvent, Commit, Deletion, EndReason, EventId, MarkerFlags, MarkerVersion,
-    Mutation, Prepare, SeqnoAcknowledged, SnapshotMarker, StreamEnd as EndMessage, StreamFlags,
-    StreamRequest, SystemEvent as EventMessage,
+    Mutation, Prepare, SeqnoAcknowledged, SeqnoAdvanced, SnapshotMarker, StreamEnd as EndMessage,
+    StreamFlags, StreamRequest, SystemEvent as EventMessage,
 };
 use wire::response::encode_failover_entries;
 use wire::{Envelope, Frame, Message, Opaque, Opcode, Response, Status};
 
 use crate::buckets::Deaf;
+use crate::bugs::Bug;
 use crate::disk::Disk;
 
 struct ChunkRows(BackfillChunk);
@@ -37,20 +38,80 @@ struct Entry {
     backfill: Option<Backfill>,
 }
 
+/// Agreement of a producer with its peer.
+pub(crate) struct Peer {
+    /// Name of the peer's cursors, and of a node in chains.
+    pub(crate) name: String,
+    /// Whether it is a node, which gets prepares and their decisions.
+    pub(crate) sync_writes: bool,
+    /// Whether its keys have the numbers of collections.
+    pub(crate) keyed: bool,
+    pub(crate) bug: Option<Bug>,
+}
+
+impl Peer {
+    pub(crate) fn node(name: String) -> Self {
+        Self {
+            name,
+            sync_writes: true,
+            keyed: true,
+            bug: None,
+        }
+    }
+
+    fn ask(&self, request: &StreamRequest<'_>) -> StreamAsk {
+        StreamAsk {
+            position: ClaimedPosition {
+                uuid: request.uuid,
+                seqno: request.start,
+                snapshot: request.snapshot,
+                purge_seqno: model::Seqno::ZERO,
+            },
+            end: request.end,
+            options: StreamOptions {
+                active_only: request.flags.contains(StreamFlags::ACTIVE_ONLY),
+                rules: RollbackRules {
+                    strict_uuid: false,
+                    ignore_purged: self.bug == Some(Bug::PurgeIgnored),
+                },
+                sync_writes: self.sync_writes,
+                wants_advances: self.keyed,
+                ..StreamOptions::default()
+            },
+        }
+    }
+
+    /// Opens a stream of a vBucket.
+    fn open(&self, vbucket: &mut VBucket, ask: StreamAsk) -> Result<OpenedStream, StreamRefusal> {
+        let opened = Stream::open(vbucket, &self.name, ask);
+        match opened {
+            Err(StreamRefusal::Rollback(_)) if self.bug == Some(Bug::RollbackNotTold) => {
+                let mut ask = ask;
+                let at = ask.position.seqno.min(vbucket.high_seqno());
+                ask.position.uuid = vbucket.failover_log().newest().uuid;
+                ask.position.seqno = at;
+                ask.position.snapshot = SnapshotRange { start: at, end: at };
+                ask.options.rules.ignore_purged = true;
+                Stream::open(vbucket, &self.name, ask)
+            }
+            opened => opened,
+        }
+    }
+}
+
 /// The streams of one connection.
 pub(crate) struct Producer {
-    /// Name of the consuming node in chains.
-    name: String,
+    peer: Peer,
     bucket: Arc<Bucket<Disk>>,
     buffer: Arc<BackfillBuffer>,
     streams: BTreeMap<VbId, Entry>,
 }
 
 impl Producer {
-    pub(crate) fn new(name: String, bucket: Arc<Bucket<Disk>>) -> Self {
+    pub(crate) fn new(peer: Peer, bucket: Arc<Bucket<Disk>>) -> Self {
         let ready = Arc::new(ReadySet::new(Arc::new(Deaf)));
         Self {
-            name,
+            peer,
             buffer: bucket.backfill_buffer(&ready),
             bucket,
             streams: BTreeMap::new(),
@@ -69,7 +130,7 @@ impl Producer {
             Opcode::DCP_SEQNO_ACKNOWLEDGED if self.streams.contains_key(&vb) => {
                 let told = SeqnoAcknowledged::parse(frame).expect("an acknowledgement");
                 let acknowledged = self.bucket.run_for_node(vb, |vbucket| {
-                    vbucket.seqno_acknowledged(&self.name, told.prepared)
+                    vbucket.seqno_acknowledged(&self.peer.name, told.prepared)
                 });
                 debug_assert!(acknowledged.is_ok() || self.bucket.epoch(vb) > 0);
             }
@@ -78,10 +139,10 @@ impl Producer {
     }
 
     fn open(&mut self, vb: VbId, opaque: Opaque, request: &StreamRequest<'_>, out: &mut Vec<u8>) {
-        let ask = ask(request);
-        let (bucket, name) = (&self.bucket, &self.name);
+        let ask = self.peer.ask(request);
+        let (bucket, peer) = (&self.bucket, &self.peer);
         let opened = bucket.run(vb, |vbucket| {
-            let opened = Stream::open(vbucket, name, ask);
+            let opened = peer.open(vbucket, ask);
             Ok((opened, vbucket.failover_log().clone(), bucket.epoch(vb)))
         });
         let mut answer = |status: Status, value: &[u8]| {
@@ -126,7 +187,7 @@ impl Producer {
     pub(crate) fn produce(&mut self, changes_max: usize, out: &mut Vec<u8>) {
         let mut over = Vec::new();
         for (vb, entry) in &mut self.streams {
-            let to = (&*self.bucket, &self.buffer, &*self.name);
+            let to = (&*self.bucket, &self.buffer, &self.peer);
             if entry.drive(*vb, to, changes_max, out) {
                 over.push(*vb);
             }
@@ -150,7 +211,7 @@ impl Entry {
     fn drive(
         &mut self,
         vb: VbId,
-        (bucket, buffer, name): (&Bucket<Disk>, &Arc<BackfillBuffer>, &str),
+        (bucket, buffer, peer): (&Bucket<Disk>, &Arc<BackfillBuffer>, &Peer),
         changes_max: usize,
         out: &mut Vec<u8>,
     ) -> bool {
@@ -165,12 +226,12 @@ impl Entry {
                     break;
                 };
                 left -= usize::from(matches!(event, Event::Change(_)));
-                encode(&event, vb, self.opaque, out);
+                encode(&event, (vb, self.opaque), peer, out);
             }
             if self.stream.is_over() {
                 return true;
             }
-            if left == 0 || !self.look(vb, name, bucket, buffer) {
+            if left == 0 || !self.look(vb, &peer.name, bucket, buffer) {
                 return false;
             }
         }
@@ -243,37 +304,25 @@ impl Entry {
     }
 }
 
-fn ask(request: &StreamRequest<'_>) -> StreamAsk {
-    StreamAsk {
-        position: ClaimedPosition {
-            uuid: request.uuid,
-            seqno: request.start,
-            snapshot: request.snapshot,
-            purge_seqno: model::Seqno::ZERO,
-        },
-        end: request.end,
-        options: StreamOptions {
-            active_only: request.flags.contains(StreamFlags::ACTIVE_ONLY),
-            rules: RollbackRules::default(),
-            sync_writes: true,
-            wants_advances: true,
-            ..StreamOptions::default()
-        },
-    }
-}
-
-fn encode(event: &Event<'_>, vb: VbId, opaque: Opaque, out: &mut Vec<u8>) {
+fn encode(event: &Event<'_>, (vb, opaque): (VbId, Opaque), peer: &Peer, out: &mut Vec<u8>) {
     let envelope = Envelope {
         vbucket: vb,
         opaque,
         ..Envelope::default()
     };
     let encoded = match event {
-        Event::Snapshot(snapshot) => marker(snapshot).encode(&envelope, out),
-        Event::Change(document) => return change(document, envelope, out),
-        Event::End(_) => {
-            let reason = EndReason::STATE_CHANGED;
+        Event::Snapshot(snapshot) => marker(snapshot, peer).encode(&envelope, out),
+        Event::Change(document) => return change(document, envelope, peer, out),
+        Event::End(end) => {
+            let reason = match end {
+                StreamEnd::Rollback => EndReason::ROLLBACK,
+                StreamEnd::BackfillFailed => EndReason::BACKFILL_FAILED,
+                _ => EndReason::STATE_CHANGED,
+            };
             EndMessage { reason }.encode(&envelope, out)
+        }
+        Event::Advanced(seqno) if !peer.sync_writes => {
+            SeqnoAdvanced { seqno: *seqno }.encode(&envelope, out)
         }
         Event::Advanced(_) | Event::OutOfOrder { .. } | Event::State(_) => {
             unreachable!("{event:?} was not agreed on")
@@ -282,7 +331,7 @@ fn encode(event: &Event<'_>, vb: VbId, opaque: Opaque, out: &mut Vec<u8>) {
     encoded.expect("a short message");
 }
 
-fn marker(snapshot: &Snapshot) -> SnapshotMarker {
+fn marker(snapshot: &Snapshot, peer: &Peer) -> SnapshotMarker {
     let mut flags = if snapshot.disk {
         MarkerFlags::DISK
     } else {
@@ -293,7 +342,9 @@ fn marker(snapshot: &Snapshot) -> SnapshotMarker {
     }
     let visible_end = snapshot.visible_end;
     let high_completed = snapshot.high_completed.unwrap_or_default();
-    let version = if snapshot.disk {
+    let version = if !peer.sync_writes {
+        MarkerVersion::V1
+    } else if snapshot.disk {
         MarkerVersion::V2_2 {
             visible_end,
             high_completed,
@@ -341,17 +392,22 @@ fn event(document: &Document, envelope: &Envelope<'static>, out: &mut Vec<u8>) {
     message.encode(envelope, out).expect("a short message");
 }
 
-fn change(document: &Document, envelope: Envelope<'static>, out: &mut Vec<u8>) {
+fn change(document: &Document, envelope: Envelope<'static>, peer: &Peer, out: &mut Vec<u8>) {
     let (seqno, key, prepared) = (document.seqno(), document.key(), document.prepare_seqno());
+    let kind = document.kind();
+    let (key, kind) = (
+        if peer.keyed { key } else { &key[1..] },
+        if peer.sync_writes { kind } else { kind.plain() },
+    );
     let stamped = Envelope {
         cas: document.cas(),
         datatype: document.datatype(),
         ..envelope
     };
-    if SystemEvent::is_key(key) {
+    if SystemEvent::is_key(document.key()) {
         return event(document, &stamped, out);
     }
-    let encoded = match document.kind() {
+    let encoded = match kind {
         Kind::Mutation => Mutation {
             seqno,
             rev: document.rev(),
@@ -378,7 +434,7 @@ fn change(document: &Document, envelope: Envelope<'static>, out: &mut Vec<u8>) {
             expiry: 0,
             lock_time: 0,
             heat: 0,
-            deleted: document.kind() == Kind::PrepareDeletion,
+            deleted: kind == Kind::PrepareDeletion,
             level: document.level().unwrap_or(DurabilityLevel::Majority),
             key,
             value: document.value(),

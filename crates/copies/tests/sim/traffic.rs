@@ -13,7 +13,7 @@ use model::{DurabilityLevel, Seqno, VbId};
 use crate::buckets::{KEYS, KEYS_DEFAULT, Written, key};
 use crate::bugs::Bug;
 use crate::link::{Bytes, Got, SILENCE_MS, Served};
-use crate::producer::Producer;
+use crate::producer::{Peer, Producer};
 use crate::world::{Packet, World};
 
 /// Silence of a consumer, in milliseconds, after which its connection is given up.
@@ -150,7 +150,7 @@ impl World {
                 number,
                 places: crate::link::Places::default(),
                 heard_ms: now_ms,
-                producer: Producer::new(name, Arc::clone(&bucket.copies.bucket)),
+                producer: Producer::new(Peer::node(name), Arc::clone(&bucket.copies.bucket)),
             };
             // The old connection is removed first: its cursors have the same names.
             drop(bucket.served.remove(&from));

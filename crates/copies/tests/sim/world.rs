@@ -18,6 +18,7 @@ use crate::moments::{Blow, Moment, Planned, Theme};
 use crate::node::{CLUSTER, Node, SimClock};
 use crate::restore::Restored;
 use crate::rng::Rng;
+use crate::subscriber::Subscriber;
 
 pub(crate) const TICK_MS: u64 = 100;
 /// Number below that of the first collection.
@@ -142,6 +143,8 @@ pub(crate) struct World {
     pub(crate) squeezes: bool,
     /// Whether operators make and drop a collection in each bucket.
     pub(crate) collects: bool,
+    /// A client of change streams.
+    pub(crate) subscriber: Option<Subscriber>,
     /// Number of changes of each bucket's collections, and its one collection beside the default one.
     pub(crate) manifests: BTreeMap<BucketId, (u8, Option<u8>)>,
     /// State of the last restore of etcd, until copies are adopted.
@@ -206,6 +209,7 @@ impl World {
             deletes: false,
             squeezes: false,
             collects: false,
+            subscriber: None,
             manifests: BTreeMap::new(),
             restored: None,
             unknown: Vec::new(),
@@ -267,6 +271,9 @@ impl World {
         self.vbs.retain(|vb| vb.bucket != bucket);
         self.manifests.remove(&bucket);
         self.checks.forget(bucket);
+        if let Some(subscriber) = &mut self.subscriber {
+            subscriber.forget(bucket);
+        }
         // A restored etcd may bring it back with one of its copies alone, which must not be a damaged one.
         for disk in self.nodes.iter().filter_map(|node| node.disks.get(&bucket)) {
             disk.mend();
@@ -412,6 +419,7 @@ impl World {
             Event::Blow(vb, node, moment, blow) => self.blow(vb, node, (moment, blow)),
             Event::Clients => {
                 self.clients();
+                self.subscribe();
                 let at_ms = self.now_ms + 40;
                 self.at(at_ms, Event::Clients);
             }
