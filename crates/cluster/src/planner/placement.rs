@@ -64,10 +64,6 @@ impl<'a> Placement<'a> {
         found.ok().map(|at| at as u16)
     }
 
-    pub(super) fn limits(&self) -> &CopyLimits {
-        self.limits
-    }
-
     pub(super) fn members(&self) -> usize {
         self.members.len()
     }

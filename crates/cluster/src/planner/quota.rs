@@ -71,21 +71,6 @@ impl Quotas {
         limits.share(&mut quotas, rest, &open, (counts, totals));
         Self(quotas)
     }
-
-    /// Computes equal shares of the active copies, regardless of zones.
-    pub(super) fn of_active(limits: &CopyLimits, counts: &[usize], totals: &Totals) -> Self {
-        let (base, extra) = (
-            limits.vbuckets / counts.len(),
-            limits.vbuckets % counts.len(),
-        );
-        let mut quotas = vec![base; counts.len()];
-        let members = (0..counts.len()).collect();
-        let preferred = limits.by_preference(members, base, (counts, totals));
-        for member in preferred.into_iter().take(extra) {
-            quotas[member] += 1;
-        }
-        Self(quotas)
-    }
 }
 
 impl CopyLimits {
@@ -157,7 +142,7 @@ impl CopyLimits {
 pub(super) struct Totals {
     pub(super) counts: Vec<usize>,
     /// Deviation of a member from the mean above which balance is more important than copies that can stay.
-    tolerance: usize,
+    pub(super) tolerance: usize,
 }
 
 impl Totals {

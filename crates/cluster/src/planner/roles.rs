@@ -1,87 +1,119 @@
 //! Choice of the active copy of each vBucket.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 use super::placement::Placement;
-use super::quota::{Quotas, Totals};
+use super::quota::Totals;
 use crate::map::{Chain, NodeId};
 
-/// Returns the member with the active copy of each vBucket. Each member has an equal share; the present
-/// active copies stay where possible.
+/// Returns the member with the active copy of each vBucket. Members have equal shares; the present active
+/// copies stay where possible.
+///
+/// Each move of an active copy makes the shares of this bucket more equal, or leaves them as equal and makes
+/// the totals more equal. No such move is left at the end, so a plan of a planned map changes nothing.
 pub(super) fn choose(placement: &Placement<'_>, present: &[Chain], totals: &Totals) -> Vec<u16> {
-    let mut roles = Roles {
-        placement,
-        active: Vec::with_capacity(present.len()),
-        of: vec![Vec::new(); placement.members()],
-    };
-    // Active copies that each member has at present and could keep.
-    let mut stay = vec![0; placement.members()];
-    for (vb, chain) in present.iter().enumerate() {
-        let copies = placement.copies(vb);
-        let has = |member: &u16| copies.contains(member);
-        let member = |node: NodeId| placement.member(node).filter(has);
-        let first = chain.active().and_then(member);
-        if let Some(first) = first {
-            stay[usize::from(first)] += 1;
-        }
-        let replicas = chain.nodes().iter().filter_map(|node| member(*node));
-        let count = |member: &u16| (roles.of[usize::from(*member)].len(), *member);
-        let fewest = || copies.iter().copied().min_by_key(count);
-        let active = first.or_else(|| replicas.min_by_key(count)).or_else(fewest);
-        let active = active.expect("each vBucket has a copy on a member");
-        roles.active.push(active);
-        roles.of[usize::from(active)].push(vb as u16);
-    }
-    let quotas = Quotas::of_active(placement.limits(), &stay, totals);
-    for from in 0..placement.members() as u16 {
-        while roles.of[usize::from(from)].len() > quotas.0[usize::from(from)] {
-            if !roles.hand_over(from, &quotas) {
-                break;
-            }
-        }
-    }
+    let mut roles = Roles::keep(placement, present, totals);
+    while roles.improve() {}
     roles.active
 }
 
 struct Roles<'a> {
     placement: &'a Placement<'a>,
+    totals: &'a Totals,
     active: Vec<u16>,
     /// vBuckets whose active copy a member has.
     of: Vec<Vec<u16>>,
 }
 
-impl Roles<'_> {
-    /// Makes other copies active, along the shortest path to a member below its quota.
-    fn hand_over(&mut self, start: u16, quotas: &Quotas) -> bool {
-        let mut by: Vec<Option<(u16, u16)>> = vec![None; self.of.len()];
-        let mut queue = VecDeque::from([start]);
-        while let Some(from) = queue.pop_front() {
-            for vb in &self.of[usize::from(from)] {
-                for to in self.placement.copies(usize::from(*vb)) {
-                    let at = usize::from(*to);
-                    if *to == start || by[at].is_some() {
-                        continue;
-                    }
-                    by[at] = Some((*vb, from));
-                    if self.of[at].len() < quotas.0[at] {
-                        self.apply(&by, start, *to);
-                        return true;
-                    }
-                    queue.push_back(*to);
-                }
-            }
+impl<'a> Roles<'a> {
+    /// Keeps the present active copies that can stay. Other vBuckets get the member with the fewest.
+    fn keep(placement: &'a Placement<'a>, present: &[Chain], totals: &'a Totals) -> Self {
+        let mut roles = Self {
+            placement,
+            totals,
+            active: Vec::with_capacity(present.len()),
+            of: vec![Vec::new(); placement.members()],
+        };
+        for (vb, chain) in present.iter().enumerate() {
+            let copies = placement.copies(vb);
+            let has = |member: &u16| copies.contains(member);
+            let member = |node: NodeId| placement.member(node).filter(has);
+            let first = chain.active().and_then(member);
+            let replicas = chain.nodes().iter().filter_map(|node| member(*node));
+            let count = |member: &u16| (roles.count(*member), *member);
+            let fewest = || copies.iter().copied().min_by_key(count);
+            let active = first.or_else(|| replicas.min_by_key(count)).or_else(fewest);
+            let active = active.expect("each vBucket has a copy on a member");
+            roles.active.push(active);
+            roles.of[usize::from(active)].push(vb as u16);
         }
-        false
+        roles
     }
 
-    fn apply(&mut self, by: &[Option<(u16, u16)>], start: u16, end: u16) {
-        let mut to = end;
-        while to != start {
-            let (vb, from) = by[usize::from(to)].expect("the search came this way");
+    fn count(&self, member: u16) -> usize {
+        self.of[usize::from(member)].len()
+    }
+
+    /// Active copies of a member, in this bucket and in all that are planned.
+    fn load(&self, member: u16) -> (usize, usize) {
+        let count = self.count(member);
+        (count, self.totals.counts[usize::from(member)] + count)
+    }
+
+    /// Moves an active copy from the member with the most that can be relieved. Returns false if there is none.
+    fn improve(&mut self) -> bool {
+        let mut members: Vec<u16> = (0..self.of.len() as u16).collect();
+        members.sort_by_key(|member| Reverse(self.load(*member)));
+        let any_gains = |from: u16| members.iter().any(|to| self.gains(from, *to));
+        let mut paths = members.iter().filter(|from| any_gains(**from));
+        let Some(path) = paths.find_map(|from| self.path(*from)) else {
+            return false;
+        };
+        for (vb, from, to) in path {
             self.of[usize::from(from)].retain(|other| *other != vb);
             self.of[usize::from(to)].push(vb);
             self.active[usize::from(vb)] = to;
-            to = from;
         }
+        true
     }
+
+    /// Whether one active copy less on `from` and one more on `to` improves the balance.
+    fn gains(&self, from: u16, to: u16) -> bool {
+        let ((from, from_total), (to, to_total)) = (self.load(from), self.load(to));
+        from > to + 1 || (from == to + 1 && from_total > to_total + 1 + 2 * self.totals.tolerance)
+    }
+
+    /// Finds the shortest path of moves (vBucket, from, to) from `start` to a member that gains.
+    fn path(&self, start: u16) -> Option<Vec<(u16, u16, u16)>> {
+        let mut by: Vec<Option<(u16, u16)>> = vec![None; self.of.len()];
+        let mut queue = VecDeque::from([start]);
+        while let Some(from) = queue.pop_front() {
+            if self.gains(start, from) {
+                return Some(trace(&by, start, from));
+            }
+            for vb in &self.of[usize::from(from)] {
+                for to in self.placement.copies(usize::from(*vb)) {
+                    let by = &mut by[usize::from(*to)];
+                    if *to != start && by.is_none() {
+                        *by = Some((*vb, from));
+                        queue.push_back(*to);
+                    }
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Returns the moves from `end` back to `start`.
+fn trace(by: &[Option<(u16, u16)>], start: u16, end: u16) -> Vec<(u16, u16, u16)> {
+    let mut moves = Vec::new();
+    let mut to = end;
+    while to != start {
+        let (vb, from) = by[usize::from(to)].expect("the search came this way");
+        moves.push((vb, from, to));
+        to = from;
+    }
+    moves
 }
