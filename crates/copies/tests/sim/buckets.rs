@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bucket::{
     Backfilled, Bucket, BucketOptions, Clock, DurableWait, Eviction, Flushed, HistoryRetention,
@@ -70,7 +71,7 @@ pub(crate) struct SimBucket {
     /// Streams of clients, by the number of their connection.
     pub(crate) subscribed: BTreeMap<u64, Producer>,
     clock: Arc<dyn Clock>,
-    bug: Option<Bug>,
+    pub(crate) bug: Option<Bug>,
 }
 
 /// Services of a node for a bucket.
@@ -187,6 +188,10 @@ impl SimBucket {
     /// Writes all changes to disk; returns whether they are there. The node knows of a disk that fails.
     pub(crate) fn flush(&self) -> bool {
         let flushed = self.copies.bucket.flush_step();
+        if flushed == Flushed::Clean {
+            let faults = &self.copies.bucket.store().faults;
+            faults.failed.store(false, Ordering::SeqCst);
+        }
         let clean = |vb| {
             self.copies
                 .bucket

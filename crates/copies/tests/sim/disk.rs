@@ -16,10 +16,19 @@ use storage::{
 pub(crate) struct Faults {
     pub(crate) full: AtomicBool,
     pub(crate) dead: AtomicBool,
+    /// Whether a commit failed since the last flush that succeeded.
+    pub(crate) failed: AtomicBool,
     /// vBuckets whose rows cannot be read.
     unreadable: Mutex<BTreeSet<VbId>>,
     /// Terms that a planted bug returns at a start.
     pub(crate) terms: Mutex<BTreeMap<VbId, u64>>,
+}
+
+impl Faults {
+    /// Whether commits fail.
+    pub(crate) fn fails(&self) -> bool {
+        self.dead.load(Ordering::SeqCst) || self.full.load(Ordering::SeqCst)
+    }
 }
 
 /// A store in memory that outlives the bucket that writes to it.
@@ -84,6 +93,9 @@ impl KvStore for Disk {
 
     fn commit(&self, batches: &[VbBatch<'_>]) -> Result<CommitInfo, StoreError> {
         let during = "committing";
+        if self.faults.fails() {
+            self.faults.failed.store(true, Ordering::SeqCst);
+        }
         if self.faults.dead.load(Ordering::SeqCst) {
             return Err(StoreError::new(ErrorKind::Poisoned, during));
         }

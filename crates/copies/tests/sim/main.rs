@@ -20,6 +20,8 @@ mod faults;
 mod link;
 mod moments;
 mod node;
+mod operators;
+mod parts;
 mod planted;
 mod producer;
 mod restore;

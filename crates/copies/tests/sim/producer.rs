@@ -321,10 +321,8 @@ fn encode(event: &Event<'_>, (vb, opaque): (VbId, Opaque), peer: &Peer, out: &mu
             };
             EndMessage { reason }.encode(&envelope, out)
         }
-        Event::Advanced(seqno) if !peer.sync_writes => {
-            SeqnoAdvanced { seqno: *seqno }.encode(&envelope, out)
-        }
-        Event::Advanced(_) | Event::OutOfOrder { .. } | Event::State(_) => {
+        Event::Advanced(seqno) => SeqnoAdvanced { seqno: *seqno }.encode(&envelope, out),
+        Event::OutOfOrder { .. } | Event::State(_) => {
             unreachable!("{event:?} was not agreed on")
         }
     };

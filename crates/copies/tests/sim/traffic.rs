@@ -18,6 +18,8 @@ use crate::world::{Packet, World};
 
 /// Silence of a consumer, in milliseconds, after which its connection is given up.
 const CONSUMER_SILENCE_MS: u64 = 4_000;
+/// Probability that a flush gets only some of the changes on disk.
+const PARTS_PER_MILLE: u64 = 600;
 /// Probability that a tick of a node purges all its tombstones.
 const PURGES_PER_MILLE: u64 = 20;
 /// Probability that memory of a node is short at a tick.
@@ -41,7 +43,12 @@ impl World {
     /// Writes some of a node's memory to disk.
     pub(crate) fn persist(&mut self, index: usize) {
         if self.rng.per_mille(self.sync_per_mille) {
+            let part = self.divides && self.rng.per_mille(PARTS_PER_MILLE);
             for bucket in self.nodes[index].vbs.buckets.values() {
+                if part {
+                    bucket.flush_parts(&mut self.rng);
+                    continue;
+                }
                 bucket.flush();
                 if self.collects {
                     bucket.copies.bucket.erase_step();
