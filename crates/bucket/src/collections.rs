@@ -240,12 +240,12 @@ impl<S: KvStore> Bucket<S> {
             .store(!default, Ordering::Relaxed);
     }
 
-    /// Applies a manifest to an active vBucket, in steps.
+    /// Applies a manifest to an active vBucket that is not sealed, in steps.
     fn apply_manifest(&self, id: VbId, planner: &mut ManifestPlanner<'_>, now: Now) {
         loop {
             let before = self.newest(id);
             let finished = self.with_vbucket_for(Hold::Collections, id, |vbucket| {
-                vbucket.apply_manifest(planner, now)
+                self.is_sealed(id) || vbucket.apply_manifest(planner, now)
             });
             if self.newest(id) != before {
                 self.summarize_later();

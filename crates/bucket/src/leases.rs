@@ -4,6 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use engine::OpError;
 use model::VbId;
+use storage::KvStore;
+
+use crate::Bucket;
 
 /// Time until which each vBucket may serve clients, in nanoseconds of the monotonic clock.
 #[derive(Debug)]
@@ -58,6 +61,23 @@ impl Leases {
             until_ns if now_ns < until_ns.max(self.node_ns.load(Ordering::SeqCst)) => Ok(()),
             _ => Err(OpError::TemporaryFailure),
         }
+    }
+}
+
+impl<S: KvStore> Bucket<S> {
+    /// Seals an active vBucket until its state changes: the bucket makes no change of its own there any more, as for an
+    /// expired document or a new collection. The copy that takes over would lack it.
+    pub fn seal(&self, id: VbId) {
+        if let Some(slot) = self.slot(id) {
+            let _locked = slot.vbucket.lock();
+            slot.sealed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns whether a vBucket is sealed. It is stable while the vBucket is locked.
+    pub(crate) fn is_sealed(&self, id: VbId) -> bool {
+        self.slot(id)
+            .is_some_and(|slot| slot.sealed.load(Ordering::Relaxed))
     }
 }
 

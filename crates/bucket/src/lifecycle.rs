@@ -33,6 +33,7 @@ impl<S: KvStore> Bucket<S> {
         }
         let mut locked = slot.vbucket.lock();
         let mut other = false;
+        let is_new = locked.is_none();
         let vbucket = locked.get_or_insert_with(|| {
             self.quarantine.forget(id);
             let config = self.vb_config();
@@ -42,6 +43,9 @@ impl<S: KvStore> Bucket<S> {
         if vbucket.state() != state {
             slot.epoch.fetch_add(1, Ordering::SeqCst);
             other = true;
+        }
+        if other || is_new {
+            slot.sealed.store(false, Ordering::Relaxed);
         }
         vbucket.set_state(state, topology, uuid);
         let left = self.collect_outbox(vbucket);

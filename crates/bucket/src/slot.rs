@@ -18,6 +18,8 @@ pub(crate) struct Slot {
     pub(crate) begins_anew: bool,
     /// Whether warmup has loaded the vBucket, so that data operations are allowed.
     pub(crate) loaded: AtomicBool,
+    /// Whether the vBucket is [sealed](Bucket::seal).
+    pub(crate) sealed: AtomicBool,
     pub(crate) subscribers: Subscribers,
     /// Counter of events that end all streams of the vBucket: state changes, removals, new objects.
     pub(crate) epoch: AtomicU64,
@@ -88,6 +90,7 @@ pub(crate) fn slots(
             begins_anew,
             loaded: AtomicBool::new(false),
             subscribers: Subscribers::default(),
+            sealed: AtomicBool::new(false),
             epoch: AtomicU64::new(0),
             newest: AtomicU32::new(0),
         });

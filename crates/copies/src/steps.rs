@@ -358,6 +358,8 @@ impl<S: KvStore> Steps<'_, S> {
             if let Some(leases) = self.copies.bucket.leases() {
                 leases.set(vb, 0);
             }
+            // The copy that takes over would lack what this one changes from now on.
+            self.copies.bucket.seal(vb);
         }
         self.turn(vb, state.follows);
     }

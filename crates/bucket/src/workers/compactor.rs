@@ -176,8 +176,12 @@ impl<S: KvStore> Bucket<S> {
                     return;
                 }
                 let now = self.clock.now();
-                let looked =
-                    self.with_vbucket_for(Hold::Expire, vb, |vbucket| vbucket.expire_key(key, now));
+                let looked = self.with_vbucket_for(Hold::Expire, vb, |vbucket| {
+                    if self.is_sealed(vb) {
+                        return Outcome::Done(false);
+                    }
+                    vbucket.expire_key(key, now)
+                });
                 match looked {
                     Some(Outcome::NeedsFetch(wanted)) if self.fetch_now(vb, &wanted) => {}
                     Some(Outcome::Done(true)) => {

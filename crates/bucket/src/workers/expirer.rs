@@ -64,9 +64,11 @@ impl<S: KvStore> Bucket<S> {
                 return true;
             }
             let now = self.clock.now();
-            let progress = self.with_vbucket_for(Hold::Expire, VbId(pass.vb), |vbucket| {
-                vbucket.expire_due(SLOTS_PER_HOLD, now)
+            let vb = VbId(pass.vb);
+            let progress = self.with_vbucket_for(Hold::Expire, vb, |vbucket| {
+                (!self.is_sealed(vb)).then(|| vbucket.expire_due(SLOTS_PER_HOLD, now))
             });
+            let progress = progress.flatten();
             let changed = progress.map_or(0, |progress| progress.changed as u64);
             pass.expired += changed;
             Counters::add(&self.counters().expired, changed);

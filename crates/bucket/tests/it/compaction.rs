@@ -136,6 +136,18 @@ fn failed_commit_during_a_compaction_loses_nothing() {
     assert_eq!(tombstones(&bucket), (0, 0));
 }
 
+#[test]
+fn expired_row_of_a_sealed_vbucket_stays() {
+    let bucket = warm(whole(1, ROOMY), MemStore::new(), 1);
+    set_until(&bucket, 0, "gone", 1);
+    bucket.set(0, "stays", b"v");
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    evict_all(&bucket);
+    bucket.seal(VbId(0));
+    bucket.compact(VbId(0), CompactionRules::default()).unwrap();
+    assert_eq!(Counters::read(&bucket.compaction().expired), 0);
+}
+
 /// Expired documents whose keys left memory are found only by reading their rows.
 #[test]
 fn expired_row_on_disk_expires_through_its_vbucket() {

@@ -15,6 +15,23 @@ fn deleting() -> BucketOptions {
 }
 
 #[test]
+fn full_bucket_deletes_no_documents_of_a_sealed_vbucket() {
+    let bucket = warm(deleting(), MemStore::new(), 1);
+    for index in 0.. {
+        if bucket.memory().is_pressed() {
+            break;
+        }
+        bucket.set(0, &format!("k{index}"), &[7; 950]);
+    }
+    bucket.seal(VbId(0));
+    for _ in 0..8 {
+        bucket.relieve_step();
+        assert_eq!(bucket.flush_step(), Flushed::Clean);
+    }
+    assert_eq!(Counters::read(&bucket.counters().auto_deleted), 0);
+}
+
+#[test]
 fn full_bucket_deletes_least_used_documents_of_active_vbuckets() {
     let bucket = warm(deleting(), MemStore::new(), 1);
     bucket

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bucket::Bucket;
+use collections::{CollectionSettings, Manifest, WantedCollection, WantedScope};
 use engine::{Decision, OpError, Outcome, Requirement, StoreMode, Write};
 use model::{Cas, Draft, DurabilityLevel, Meta, Seqno, VbId, VbState, VbUuid};
 use storage::KvStore;
@@ -71,4 +72,36 @@ fn prepare_before_a_seal_is_decided_by_another_node() {
     assert_eq!(told, Ok(()));
     assert!(matches!(wait.decision(), Some(Decision::Committed(_))));
     assert_eq!(undecided(), Some(false));
+}
+
+/// A copy that takes over has what the sealed one had then.
+#[test]
+fn sealed_vbucket_has_no_changes_of_its_own_until_its_state_changes() {
+    let bucket = member();
+    lease(&bucket, u64::MAX);
+    crate::expiry::set_until(&bucket, 0, "gone", 1);
+    let high = || bucket.with_vbucket(VB, |vbucket| vbucket.high_seqno());
+    let before = high();
+    bucket.seal(VB);
+    let with_scope = |now: &Manifest| {
+        let wanted = ["_default", "shop"].map(|name| WantedScope {
+            name: name.into(),
+            collections: vec![WantedCollection {
+                name: if name == "shop" { "chairs" } else { name }.into(),
+                max_ttl_s: None,
+                history: None,
+            }],
+        });
+        now.with_scopes(&wanted, CollectionSettings::default())
+    };
+    let changed = bucket.change_manifest(with_scope, |_| Vec::new());
+    assert!(changed.unwrap().1);
+    assert_eq!(bucket.expiry_step(), 0);
+    assert_eq!(high(), before);
+    for state in [VbState::Replica, VbState::Active] {
+        let made = bucket.set_vbucket(VB, state, None, VbUuid(9));
+        assert_eq!(made, Ok(()));
+    }
+    assert!(high() > before, "it has the collections");
+    assert_eq!(bucket.expiry_step(), 1);
 }

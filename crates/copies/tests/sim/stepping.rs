@@ -115,7 +115,8 @@ mod tests {
     use std::collections::BTreeSet;
     use std::sync::Arc;
 
-    use cluster::{BucketId, NodeId};
+    use cluster::agent::Topology;
+    use cluster::{BucketId, Chain, NodeId};
     use copies::{NodeServices, Steps};
     use model::VbId;
 
@@ -165,7 +166,9 @@ mod tests {
             failed: &BTreeSet::new(),
             services,
         };
-        let mut open = steps.begin(step).expect("a step with a term");
+        let Some(mut open) = steps.begin(step) else {
+            return;
+        };
         steps.go_on(&mut open);
         bucket.flush();
         steps.go_on(&mut open);
@@ -200,5 +203,34 @@ mod tests {
         assert!(bucket.copies.bucket.delete_vbucket(vb).unwrap());
         make(&bucket, &services, create);
         assert_eq!(bucket.copies.bucket.with_vbucket(vb, |_| ()), None);
+    }
+
+    /// The copy that takes over has what this one had when it was sealed.
+    #[test]
+    fn a_sealed_copy_notes_no_collections_until_it_is_active_again() {
+        let (bucket, services) = (bucket(), Connections::default());
+        let topology = Topology {
+            chain: Chain::new(&[ME]).expect("a chain of one"),
+            change: None,
+        };
+        let (vb, term) = (VB, 2);
+        make(&bucket, &services, Step::Create { vb, term: 1 });
+        let activate = Step::Activate { vb, term, topology };
+        make(&bucket, &services, activate);
+        let at = VbId(VB.number);
+        let high = || {
+            bucket
+                .copies
+                .bucket
+                .with_vbucket(at, |vb| vb.high_seqno().0)
+        };
+        let before = high().expect("a vBucket");
+        make(&bucket, &services, Step::Seal { vb, term: 3 });
+        let text = r#"{"uid":"1","scopes":[{"name":"_default","uid":"0","collections":[{"name":"c","uid":"8"}]}]}"#;
+        assert!(bucket.take_manifest(text));
+        assert_eq!(high(), Some(before));
+        let term = 3;
+        make(&bucket, &services, Step::Activate { vb, term, topology });
+        assert!(high() > Some(before));
     }
 }
