@@ -12,16 +12,23 @@ use crate::exit::{Failure, Sysexit};
 /// Reads a file of at most `bytes_max` bytes; `None` if it does not exist.
 ///
 /// # Errors
-/// The file cannot be read, or is too large to be a state of the command.
+/// The file cannot be read, or is no file of that size; or there is neither the file nor its directory.
 pub(crate) fn read(path: &Path, bytes_max: u64, command: &str) -> Result<Option<String>, Failure> {
     let failure =
         |code, reason: &str| Failure::new(code, format!("state file {}: {reason}", path.display()));
     match fs::metadata(path) {
-        Ok(metadata) if metadata.len() > bytes_max => {
+        Ok(metadata) if !metadata.is_file() || metadata.len() > bytes_max => {
             let reason = format!("it is no state of {command}");
             return Err(failure(Sysexit::Data, &reason));
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // Without the directory the first position could not be written, after much work.
+            let is_named = |directory: &&Path| !directory.as_os_str().is_empty();
+            return match path.parent().filter(is_named).map(fs::metadata) {
+                Some(Err(error)) => Err(failure(Sysexit::CantCreate, &error.to_string())),
+                _ => Ok(None),
+            };
+        }
         _ => {}
     }
     let text = fs::read_to_string(path);

@@ -196,6 +196,12 @@ mod tests {
         let state = open(&folder, "a").unwrap();
         state.save(0, &Position::beginning(4)).unwrap();
         let code = |result: Result<ReplicateStateFile, Failure>| result.unwrap_err().code();
+        let at = |path: &str| {
+            let nodes = ["a".into(), "b".into()];
+            ReplicateStateFile::open(Path::new(path), nodes, String::new())
+        };
+        assert_eq!(code(at("/dev/full")), Sysexit::Data);
+        assert_eq!(code(at("/no/such/folder/state")), Sysexit::CantCreate);
         assert_eq!(code(open(&folder, "c")), Sysexit::Usage);
         let text = fs::read_to_string(&state.path).unwrap();
         for bad in ["", "{}", &text[1..]] {

@@ -137,12 +137,12 @@ mod tests {
             assert_eq!(code(&state), Sysexit::Data, "{text:.40}");
         }
         let folder_itself = TailStateFile::new(folder.path(), &"travel".parse().unwrap());
-        assert_eq!(code(&folder_itself), Sysexit::Os);
+        assert_eq!(code(&folder_itself), Sysexit::Data);
         let nowhere = TailStateFile::new(
             Path::new("/no/such/folder/state"),
             &"travel".parse().unwrap(),
         );
-        assert_eq!(nowhere.load().unwrap(), None);
+        assert_eq!(code(&nowhere), Sysexit::CantCreate);
         let refused = nowhere.save(&Position::beginning(1)).unwrap_err();
         assert_eq!(refused.code(), Sysexit::CantCreate);
     }
