@@ -41,6 +41,8 @@ pub(crate) fn deleted_record(mut record: VbRecord) -> VbRecord {
     record.state = VbState::Dead;
     record.high_seqno = Seqno::ZERO;
     record.snapshot = SnapshotRange::default();
+    // A store never lowers it: a new vBucket would have it as well.
+    record.purge_seqno = Seqno::ZERO;
     record.counts = None;
     record
 }

@@ -7,7 +7,7 @@ use bucket::{Bucket, Counters, Flushed, Wake, Workers};
 use collections::Manifest;
 use engine::{OpError, Outcome};
 use model::{Seqno, VbId, VbState, VbUuid};
-use storage::ErrorKind;
+use storage::{ErrorKind, KvStore as _};
 
 use crate::world::{
     Ear, Fault, FaultyStore, Gated, HandClock, Kept, Ops, ROOMY, Slow, disk, options, restore,
@@ -39,6 +39,24 @@ fn deleted_vbucket_is_gone_at_once_and_after_restarts() {
         assert_eq!(bucket.get(1, "a").unwrap(), [7; 1000]);
         workers.stop().unwrap();
     }
+}
+
+#[test]
+fn recreated_vbucket_has_no_purged_tombstones() {
+    let bucket = warm(options(2, ROOMY), Kept::default(), 1);
+    bucket.set(1, "a", b"1");
+    bucket.try_delete(1, "a").unwrap();
+    bucket.set(1, "b", b"1");
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    let purge_seqno = || bucket.store().snapshot(VbId(1)).unwrap().purge_seqno();
+    bucket.purge(VbId(1), u64::MAX).unwrap();
+    assert_eq!(purge_seqno(), Seqno(2));
+    assert!(bucket.delete_vbucket(VbId(1)).unwrap());
+    let made = bucket.set_vbucket(VbId(1), VbState::Active, None, VbUuid(77));
+    assert_eq!(made, Ok(()));
+    bucket.set(1, "a", b"1");
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    assert_eq!(purge_seqno(), Seqno::ZERO);
 }
 
 #[test]
