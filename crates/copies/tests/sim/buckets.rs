@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bucket::{
-    Backfilled, Bucket, BucketOptions, Clock, DurableWait, Eviction, Flushed, HistoryRetention,
-    ReadySet, SetManifestError, Wake, WantedRows,
+    Backfilled, Bucket, BucketOptions, Clock, CompactionRules, DurableWait, Eviction, Flushed,
+    HistoryRetention, ReadySet, SetManifestError, Wake, WantedRows,
 };
 use cluster::agent::{Copy, Role, Step, Topology};
 use cluster::{BucketId, Copies, NodeId, Vb};
@@ -54,6 +54,13 @@ pub(crate) fn key(number: u8, collection: Option<u8>) -> Option<[u8; 3]> {
         collection
     };
     collection.map(|collection| [collection, b'k', b'a' + number])
+}
+
+/// The value of a write, and the time from which on it does not exist: zero for never.
+#[derive(Clone, Copy)]
+pub(crate) struct WrittenValue {
+    pub(crate) number: u64,
+    pub(crate) expiry_s: u32,
 }
 
 /// A write that was made.
@@ -220,6 +227,15 @@ impl SimBucket {
         }
     }
 
+    /// Removes expired documents of active copies: those in memory, or those on disk as well.
+    pub(crate) fn expire(&self, on_disk: bool) {
+        self.copies.bucket.expiry_step();
+        for vb in (0..VBUCKETS).map(VbId).filter(|_| on_disk) {
+            let rules = CompactionRules::default();
+            let _compacted_or_damaged = self.copies.bucket.compact(vb, rules);
+        }
+    }
+
     /// Evicts all documents that are on disk, and drops all cursors of streams. Checkpoints are small if keys leave as well.
     pub(crate) fn squeeze(&self, keys_too: bool) {
         let now = self.clock.now();
@@ -259,12 +275,17 @@ impl SimBucket {
     pub(crate) fn write(
         &self,
         vb: VbId,
-        (key, number): (&[u8], Option<u64>),
+        (key, written): (&[u8], Option<WrittenValue>),
         durability: Option<Requirement>,
     ) -> Option<Written> {
         let (bucket, now) = (&self.copies.bucket, self.clock.now());
-        let draft =
-            number.map(|number| Draft::new(key, number.to_string().as_bytes(), &Meta::default()));
+        let draft = written.map(|WrittenValue { number, expiry_s }| {
+            let meta = Meta {
+                expiry: expiry_s,
+                ..Meta::default()
+            };
+            Draft::new(key, number.to_string().as_bytes(), &meta)
+        });
         let mut write = Write {
             mode: StoreMode::Set,
             draft,
@@ -274,7 +295,7 @@ impl SimBucket {
         };
         let mut attempt = || {
             bucket.run(vb, |vbucket| {
-                let outcome = if number.is_some() {
+                let outcome = if written.is_some() {
                     vbucket.store(&mut write, now)?
                 } else {
                     vbucket.delete(key, Cas::ANY, durability, now)?

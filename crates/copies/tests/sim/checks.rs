@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bucket::Clock as _;
 use cluster::{BucketId, Copies as _, Vb, Version};
 
 use crate::buckets::{KEYS, KEYS_DEFAULT, Read};
@@ -44,6 +45,8 @@ pub(crate) struct Checks {
     written: Vec<(Vb, u8)>,
     /// Number of the newest deletion of each key.
     deleted: BTreeMap<(Vb, u8), u64>,
+    /// Times at which documents expire, in seconds of the wall clock, by the numbers of writes to a key.
+    expiries: BTreeMap<(Vb, u8), BTreeMap<u64, u32>>,
     pub(crate) failure: Option<String>,
 }
 
@@ -57,14 +60,26 @@ impl Checks {
         self.written.len() as u64
     }
 
-    pub(crate) fn written(&mut self, (vb, key): (Vb, u8), deleted: bool) {
+    pub(crate) fn written(&mut self, (vb, key): (Vb, u8), deleted: bool, expiry_s: u32) {
         let number = self.next_number();
         self.written.push((vb, key));
+        if expiry_s > 0 {
+            let expiries = self.expiries.entry((vb, key)).or_default();
+            expiries.insert(number, expiry_s);
+        }
         if deleted {
             self.deleted.insert((vb, key), number);
         }
         let since = BTreeMap::from([(0, BTreeSet::new())]);
         self.lost_since.insert(number, (vb, since));
+    }
+
+    /// Whether the document of a write does not exist any more.
+    pub(crate) fn is_expired(&self, number: u64, now_s: u32) -> bool {
+        let place = self.written.get(number as usize);
+        let expiries = place.and_then(|place| self.expiries.get(place));
+        let expiry_s = expiries.and_then(|expiries| expiries.get(&number));
+        expiry_s.is_some_and(|expiry_s| *expiry_s <= now_s)
     }
 
     /// Records that a node lost its memory.
@@ -189,6 +204,7 @@ impl Checks {
                 promise.survives = 0;
             }
         }
+        let now_s = node.clock.now().unix_s();
         let read: Vec<Read> = (0..KEYS).map(|key| node.vbs.read(vb, key)).collect();
         for (read, key) in read.iter().zip(0..) {
             if let Read::Number(number) = read
@@ -196,14 +212,27 @@ impl Checks {
             {
                 self.fail(format!("{:?} has {number} in {vb:?}", node.id));
             }
+            if let Read::Number(number) = read
+                && self.is_expired(*number, now_s)
+            {
+                self.fail(format!("{:?} has expired {number} in {vb:?}", node.id));
+            }
         }
         let (written, deleted) = (&self.written, &self.deleted);
+        let expired = |key: u8, from: u64| {
+            let expiries = self.expiries.get(&(vb, key));
+            let mut later = expiries.into_iter().flat_map(|all| all.range(from..));
+            later.any(|(_, expiry_s)| *expiry_s <= now_s)
+        };
         let has = |promise: &Promise| {
             let key = written[promise.number as usize].1;
             let deletion = deleted.get(&(vb, key));
             match read[usize::from(key)] {
                 Read::Number(number) => number >= promise.number,
-                Read::Nothing => deletion.is_some_and(|number| *number >= promise.number),
+                Read::Nothing => {
+                    deletion.is_some_and(|number| *number >= promise.number)
+                        || expired(key, promise.number)
+                }
                 Read::Undecided => true,
             }
         };

@@ -12,9 +12,9 @@ use engine::dcp::{
 use engine::{Garbage, VBucket};
 use model::{Document, DurabilityLevel, Kind, SnapshotRange, VbId};
 use wire::dcp::{
-    Abort, CollectionEvent, Commit, Deletion, EndReason, EventId, MarkerFlags, MarkerVersion,
-    Mutation, Prepare, SeqnoAcknowledged, SeqnoAdvanced, SnapshotMarker, StreamEnd as EndMessage,
-    StreamFlags, StreamRequest, SystemEvent as EventMessage,
+    Abort, CollectionEvent, Commit, Deletion, EndReason, EventId, Expiration, MarkerFlags,
+    MarkerVersion, Mutation, Prepare, SeqnoAcknowledged, SeqnoAdvanced, SnapshotMarker,
+    StreamEnd as EndMessage, StreamFlags, StreamRequest, SystemEvent as EventMessage,
 };
 use wire::response::encode_failover_entries;
 use wire::{Envelope, Frame, Message, Opaque, Opcode, Response, Status};
@@ -50,13 +50,26 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    pub(crate) fn node(name: String) -> Self {
+    pub(crate) fn node(name: String, bug: Option<Bug>) -> Self {
         Self {
             name,
             sync_writes: true,
             keyed: true,
-            bug: None,
+            bug,
         }
+    }
+
+    /// Whether it is a client with this planted bug in its streams.
+    fn is_client_with(&self, bug: Bug) -> bool {
+        !self.sync_writes && self.bug == Some(bug)
+    }
+
+    /// Returns the time at which a document expires.
+    fn expiry(&self, document: &Document) -> u32 {
+        if self.bug == Some(Bug::ExpiryNotSent) {
+            return 0;
+        }
+        document.expiry()
     }
 
     fn ask(&self, request: &StreamRequest<'_>) -> StreamAsk {
@@ -72,7 +85,7 @@ impl Peer {
                 active_only: request.flags.contains(StreamFlags::ACTIVE_ONLY),
                 rules: RollbackRules {
                     strict_uuid: false,
-                    ignore_purged: self.bug == Some(Bug::PurgeIgnored),
+                    ignore_purged: self.is_client_with(Bug::PurgeIgnored),
                 },
                 sync_writes: self.sync_writes,
                 wants_advances: self.keyed,
@@ -85,7 +98,7 @@ impl Peer {
     fn open(&self, vbucket: &mut VBucket, ask: StreamAsk) -> Result<OpenedStream, StreamRefusal> {
         let opened = Stream::open(vbucket, &self.name, ask);
         match opened {
-            Err(StreamRefusal::Rollback(_)) if self.bug == Some(Bug::RollbackNotTold) => {
+            Err(StreamRefusal::Rollback(_)) if self.is_client_with(Bug::RollbackNotTold) => {
                 let mut ask = ask;
                 let at = ask.position.seqno.min(vbucket.high_seqno());
                 ask.position.uuid = vbucket.failover_log().newest().uuid;
@@ -410,14 +423,22 @@ fn change(document: &Document, envelope: Envelope<'static>, peer: &Peer, out: &m
             seqno,
             rev: document.rev(),
             flags: document.flags(),
-            expiry: 0,
+            expiry: peer.expiry(document),
             lock_time: 0,
             heat: 0,
             key,
             value: document.value(),
         }
         .encode(&stamped, out),
-        Kind::Deletion => Deletion {
+        Kind::Expiration if peer.keyed => Expiration {
+            seqno,
+            rev: document.rev(),
+            delete_time: document.expiry(),
+            key,
+            value: document.value(),
+        }
+        .encode(&stamped, out),
+        Kind::Deletion | Kind::Expiration => Deletion {
             seqno,
             rev: document.rev(),
             delete_time: Some(document.expiry()),
@@ -429,7 +450,7 @@ fn change(document: &Document, envelope: Envelope<'static>, peer: &Peer, out: &m
             seqno,
             rev: document.rev(),
             flags: document.flags(),
-            expiry: 0,
+            expiry: peer.expiry(document),
             lock_time: 0,
             heat: 0,
             deleted: kind == Kind::PrepareDeletion,
@@ -450,7 +471,6 @@ fn change(document: &Document, envelope: Envelope<'static>, peer: &Peer, out: &m
             key,
         }
         .encode(&envelope, out),
-        Kind::Expiration => unreachable!("no document expires"),
     };
     encoded.expect("a short message");
 }

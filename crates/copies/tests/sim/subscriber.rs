@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bucket::Clock as _;
 use changes::{Position, StreamMessage, Streams, take};
 use cluster::{BucketId, Vb};
 use model::{FailoverEntry, Seqno, VbId, VbUuid};
@@ -343,6 +344,7 @@ impl World {
         if !is_there || !node.serves(vb, self.now_ms) {
             return Ok(());
         }
+        let now_s = node.clock.now().unix_s();
         let documents = followed.documents();
         for number in 0..KEYS_DEFAULT {
             let key = key(number, None).expect("a key of the default collection");
@@ -352,7 +354,8 @@ impl World {
                 Read::Nothing => None,
                 Read::Undecided => continue,
             };
-            if has != had {
+            let expired = has.is_some_and(|number| self.checks.is_expired(number, now_s));
+            if has != had && !(expired && had.is_none()) {
                 let at = followed.seqno(vb);
                 return Err(format!(
                     "{vb:?} at {at:?}: {has:?} of key {number}, n{index} has {had:?}"
@@ -390,8 +393,9 @@ impl World {
                     Read::Undecided => continue,
                 };
                 if has != had {
+                    let at = followed.seqno(vb);
                     return Some(format!(
-                        "subscriber: {vb:?} has {has:?} of key {number}, n{active} {had:?}"
+                        "subscriber: {vb:?} at {at:?} has {has:?} of key {number}, n{active} at {high:?} {had:?}"
                     ));
                 }
             }

@@ -10,7 +10,7 @@ use copies::{Confirmation, ConfirmedPosition, node_name};
 use engine::{Decision, Requirement};
 use model::{DurabilityLevel, Seqno, VbId};
 
-use crate::buckets::{KEYS, KEYS_DEFAULT, Written, key};
+use crate::buckets::{KEYS, KEYS_DEFAULT, Written, WrittenValue, key};
 use crate::bugs::Bug;
 use crate::link::{Bytes, Got, SILENCE_MS, Served};
 use crate::producer::{Peer, Producer};
@@ -22,6 +22,8 @@ const CONSUMER_SILENCE_MS: u64 = 4_000;
 const PARTS_PER_MILLE: u64 = 600;
 /// Probability that a tick of a node purges all its tombstones.
 const PURGES_PER_MILLE: u64 = 20;
+/// Probability that a tick of a node looks for expired documents.
+const EXPIRIES_PER_MILLE: u64 = 30;
 /// Probability that memory of a node is short at a tick.
 const SQUEEZES_PER_MILLE: u64 = 100;
 /// Probability that the collection of a bucket is made or dropped before a write.
@@ -58,6 +60,12 @@ impl World {
         if self.deletes && self.rng.per_mille(PURGES_PER_MILLE) {
             for bucket in self.nodes[index].vbs.buckets.values() {
                 bucket.purge();
+            }
+        }
+        if self.expires && self.rng.per_mille(EXPIRIES_PER_MILLE) {
+            let on_disk = self.rng.per_mille(500);
+            for bucket in self.nodes[index].vbs.buckets.values() {
+                bucket.expire(on_disk);
             }
         }
         if self.squeezes && self.rng.per_mille(SQUEEZES_PER_MILLE) {
@@ -157,7 +165,10 @@ impl World {
                 number,
                 places: crate::link::Places::default(),
                 heard_ms: now_ms,
-                producer: Producer::new(Peer::node(name), Arc::clone(&bucket.copies.bucket)),
+                producer: Producer::new(
+                    Peer::node(name, bucket.bug),
+                    Arc::clone(&bucket.copies.bucket),
+                ),
             };
             // The old connection is removed first: its cursors have the same names.
             drop(bucket.served.remove(&from));
@@ -370,7 +381,11 @@ impl World {
         let at = self.rng.range(0, u64::from(keys)) as u8;
         let deletes = self.deletes && self.rng.per_mille(300);
         let number = self.checks.next_number();
+        let lives_s = (self.expires && !deletes && self.rng.per_mille(400))
+            .then(|| self.rng.range(1, 12) as u32);
         let node = &mut self.nodes[index];
+        let now_s = node.clock.now().unix_s();
+        let expiry_s = lives_s.map_or(0, |lives_s| now_s + lives_s);
         let from_memory = self.bug == Some(Bug::AcknowledgedFromMemory);
         let level = if to_disk && !from_memory {
             DurabilityLevel::PersistToMajority
@@ -382,7 +397,7 @@ impl World {
         let Some(bucket) = node.vbs.buckets.get(&vb.bucket) else {
             return;
         };
-        let value = (!deletes).then_some(number);
+        let value = (!deletes).then_some(WrittenValue { number, expiry_s });
         let collection = node.vbs.collection(vb.bucket);
         let Some(key) = key(at, collection) else {
             return;
@@ -395,7 +410,7 @@ impl World {
             term,
             decision,
         } = written;
-        self.checks.written((vb, at), deletes);
+        self.checks.written((vb, at), deletes, expiry_s);
         if !durable {
             return;
         }

@@ -141,6 +141,8 @@ pub(crate) struct World {
     pub(crate) squeezes: bool,
     /// Whether operators make and drop a collection in each bucket.
     pub(crate) collects: bool,
+    /// Whether documents expire.
+    pub(crate) expires: bool,
     /// Whether commits get full.
     pub(crate) divides: bool,
     /// A client of change streams.
@@ -209,6 +211,7 @@ impl World {
             deletes: false,
             squeezes: false,
             collects: false,
+            expires: false,
             divides: false,
             subscriber: None,
             manifests: BTreeMap::new(),
