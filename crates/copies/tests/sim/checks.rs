@@ -15,7 +15,7 @@ struct Promise {
     number: u64,
     term: u64,
     to_disk: bool,
-    /// Nodes that crashed, or whose copy was passed over, since the write was made.
+    /// Nodes that crashed, or whose copy was lost, since the write was made.
     lost: BTreeSet<usize>,
     /// Number of these nodes that a write in memory survives: none if only one copy has it.
     survives: usize,
@@ -87,8 +87,9 @@ impl Checks {
         self.lost_of(|_| true, node);
     }
 
-    /// Records that the active copy of a vBucket was replaced without its answer.
-    pub(crate) fn passed_over(&mut self, vb: Vb, node: usize) {
+    /// Records that the copy of a vBucket on a node is lost: it cannot be read, or was active and was replaced
+    /// without its answer.
+    pub(crate) fn lost_copy(&mut self, vb: Vb, node: usize) {
         self.lost_of(|of| of == vb, node);
     }
 

@@ -339,7 +339,7 @@ impl World {
                 let answer = (!down).then(|| self.etcd.request(from, &request, self.bug));
                 if let Some(Some(Answer::Committed(_))) = &answer {
                     for (vb, node) in passed_over {
-                        self.checks.passed_over(vb, node);
+                        self.checks.lost_copy(vb, node);
                     }
                     if adopts_again {
                         self.checks.fail("copies are adopted twice".to_owned());
