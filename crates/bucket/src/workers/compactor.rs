@@ -128,8 +128,7 @@ impl<S: KvStore> Bucket<S> {
                 if first && is_expired(meta, now_s) && expired.len() < PURGED_PER_WALK {
                     expired.push(key.into());
                 }
-                // Without their end events, some collections would exist again.
-                let kept = SystemEvent::is_kept(key, meta)
+                let kept = self.is_event_kept(vb, key, meta)
                     || history_from.is_some_and(|from| meta.seqno >= from);
                 if kept || !goes(meta, rules) || purged.len() >= PURGED_PER_WALK {
                     tombstones += u64::from(meta.kind.is_tombstone() && !meta.kind.is_prepared());
@@ -155,6 +154,14 @@ impl<S: KvStore> Bucket<S> {
                 return Ok(total);
             }
         }
+    }
+
+    /// Whether the row is an event that stays. Without their end events some collections would exist again. A replica
+    /// that is filled while rows of dropped collections are not erased yet needs the end events to know these rows.
+    fn is_event_kept(&self, vb: VbId, key: &[u8], meta: &Meta) -> bool {
+        SystemEvent::is_kept(key, meta)
+            || SystemEvent::is_key(key)
+                && self.with_vbucket(vb, |vbucket| vbucket.has_dead()) == Some(true)
     }
 
     /// Returns the seqno at which the history of a vBucket begins. From there on tombstones stay: the history may

@@ -9,7 +9,7 @@ use model::{Kind, Seqno, VbId};
 use storage::{KvStore, MemStore};
 
 use crate::expiry::set_until;
-use crate::full_eviction::{evict_all, whole};
+use crate::full_eviction::{evict_all, make_few, set_in, whole};
 use crate::world::{
     Ear, Fault, FaultyStore, Ops, PATIENCE, ROOMY, disk, options, rows, running, warm,
 };
@@ -79,6 +79,22 @@ fn newest_row_is_never_purged() {
     assert_eq!(bucket.flush_step(), Flushed::Clean);
     assert_eq!(bucket.purge(VbId(0), LATER_S).unwrap().dropped, 0);
     assert_eq!(tombstones(&bucket), (1, 1));
+}
+
+/// A replica that is filled from the store learns from the end event which rows are dead.
+#[test]
+fn end_event_stays_until_rows_of_its_collection_are_erased() {
+    let bucket = warm(options(1, ROOMY), MemStore::new(), 1);
+    set_in(&bucket, make_few(&bucket), b"k");
+    let without = |now: &Manifest| now.without_collection("_default", "few");
+    bucket.change_manifest(without, |_| Vec::new()).unwrap();
+    bucket.set(0, "last", b"v");
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    let purged = || bucket.purge(VbId(0), LATER_S).unwrap().dropped;
+    assert_eq!(purged(), 0);
+    assert_eq!(bucket.erase_step(), None);
+    assert_eq!(purged(), 1);
+    assert_eq!(rows(bucket.store(), 0).len(), 1);
 }
 
 /// Nothing else in the vBucket makes a pass due.

@@ -84,12 +84,19 @@ fn delete(bucket: &Bucket<impl KvStore>, key: &str) -> Result<(), OpError> {
 }
 
 /// Makes a collection with the name `few`.
-fn make_few(bucket: &Bucket<impl KvStore>) -> CollectionId {
+pub(crate) fn make_few(bucket: &Bucket<impl KvStore>) -> CollectionId {
     let with =
         |now: &Manifest| now.with_collection("_default", "few", CollectionSettings::default());
     let (manifest, _) = bucket.change_manifest(with, |_| Vec::new()).unwrap();
     let collections = &manifest.scope_named("_default").unwrap().collections;
     collections.last().unwrap().id
+}
+
+/// Sets a document of a collection.
+pub(crate) fn set_in(bucket: &Bucket<impl KvStore>, id: CollectionId, key: &[u8]) {
+    let now = bucket.clock().now();
+    let mut write = asking(StoreMode::Set, &model::collection_key(id, key), b"v");
+    retried(bucket, || bucket.run(VB, |vb| vb.store(&mut write, now))).unwrap();
 }
 
 /// Evicts everything evictable.
@@ -382,9 +389,7 @@ fn warmup_keeps_documents_that_stay_in_the_store_readable() {
 fn erasure_waits_longer_for_a_store_that_fails_than_for_the_flusher() {
     let bucket = warm(whole(1, ROOMY), FaultyStore::new(MemStore::new()), 1);
     let few = make_few(&bucket);
-    let (key, now) = (model::collection_key(few, b"k"), bucket.clock().now());
-    let mut write = asking(StoreMode::Set, &key, b"v");
-    retried(&bucket, || bucket.run(VB, |vb| vb.store(&mut write, now))).unwrap();
+    set_in(&bucket, few, b"k");
     assert_eq!(bucket.flush_step(), Flushed::Clean);
     let without = |now: &Manifest| now.without_collection("_default", "few");
     bucket.change_manifest(without, |_| Vec::new()).unwrap();
@@ -402,12 +407,7 @@ fn evicted_documents_of_a_dropped_collection_are_not_counted() {
     let dir = tempfile::tempdir().unwrap();
     let bucket = warm(whole(1, ROOMY), disk(dir.path()).0, 1);
     let few = make_few(&bucket);
-    let now = bucket.clock().now();
-    let set = |id, number: u32| {
-        let key = model::collection_key(id, &number.to_be_bytes());
-        let mut write = asking(StoreMode::Set, &key, b"v");
-        retried(&bucket, || bucket.run(VB, |vb| vb.store(&mut write, now))).unwrap();
-    };
+    let set = |id, number: u32| set_in(&bucket, id, &number.to_be_bytes());
     for number in 0..300 {
         set(CollectionId::DEFAULT, number);
         set(few, number);

@@ -42,11 +42,21 @@ impl World {
     }
 
     /// Whether the other copies suffice without this one: they are all whole, and no chain has, or will have,
-    /// only this one. All have changes: an empty one may be under construction from this one, unknown to a restored
-    /// etcd, and damage of it would be met only with later changes.
+    /// only this one, neither in etcd nor, while etcd is restored, at an active copy. All have changes: an empty one
+    /// may be under construction from this one, unknown to a restored etcd, and damage of it would be met only with
+    /// later changes.
     fn may_lose(&self, index: usize, vb: Vb, row: &Row) -> bool {
-        let to = row.change.map(|(to, _)| to);
-        let mut chains = to.into_iter().chain([row.chain]);
+        let known = self
+            .nodes
+            .iter()
+            .filter_map(|node| node.vbs.copy(vb)?.topology);
+        let known = known.map(|topology| (topology.chain, topology.change));
+        let mut chains = known
+            .chain([(row.chain, row.change)])
+            .flat_map(|(chain, change)| {
+                let to = change.map(|(to, _)| to);
+                to.into_iter().chain([chain])
+            });
         let copies = |node: &NodeId| self.nodes[usize::from(node.0)].vbs.copy(vb);
         let mut all = self.nodes.iter().filter_map(|node| node.vbs.copy(vb));
         let mut disks = self
