@@ -170,11 +170,15 @@ def a_damaged_only_copy_stays_and_is_told(world):
             equal([{**one, "node": ""} for one in damaged.cluster.status()["damaged"]], [{**expected, "node": ""}], "damaged")
             return True
 
+        def others_are_served():
+            code, text, error = damaged.cluster.tried("status")
+            equal(code, 75, "exit code of status")
+            holds(text, f"damaged copies on {damaged.cluster.status()['damaged'][0]['node']}: {vbucket}; not readable at all")
+            holds(error, "settee: 1 vBuckets of bucket default are not served")
+            return True
+
         eventually("it is told", is_told, FAILOVER_SECONDS)
-        code, text, error = damaged.cluster.tried("status")
-        equal(code, 75, "exit code of status")
-        holds(text, f"damaged copies on {damaged.cluster.status()['damaged'][0]['node']}: {vbucket}; not readable at all")
-        holds(error, "1 vBuckets of bucket default are not served")
+        eventually("the node serves its other copies", others_are_served, FAILOVER_SECONDS)
         others = [key for key in KEYS if vbucket_of(key, vbuckets) != vbucket]
         equal([damaged.client.get(key) for key in others], others, "other values")
         reply = damaged.client.connection(node.kv).call(GET, b"\0" + LARGE, vbucket=vbucket)
