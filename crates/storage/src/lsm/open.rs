@@ -136,7 +136,7 @@ fn open_existing(files: &dyn Files, manifest: Manifest) -> io::Result<StoreConte
         let name = FileKind::Log.name(contents.first_log);
         return Err(damaged(format!("{name} is missing")));
     };
-    if let Some(reason) = lacking_commits(files, (last.number, last_group), tail.tail.group)? {
+    if let Some(reason) = lacking_commits((last.number, last_group), tail.tail.group) {
         return Err(named(&FileKind::Log.name(last.number), damaged(reason)));
     }
     // All acknowledged commits exist. From here on files may be changed.

@@ -383,6 +383,10 @@ fn damaged_first_commit_of_the_last_log_is_reported_of_both_logs() {
         found.eq([(&path.join("log-00000001"), reason)]),
         "{damaged:?}"
     );
+    // As where the log is not there at all.
+    fs::remove_file(path.join("log-00000002")).unwrap();
+    let refused = DiskStore::open(&path, short_logs()).err().unwrap();
+    assert!(refused.to_string().contains(reason), "{refused}");
 }
 
 /// A power failure may leave some chunks of a group that was not durable, also in a new log.

@@ -33,25 +33,15 @@ pub(crate) fn lacks_groups(number: u64, end: u64) -> io::Error {
     ))
 }
 
-/// Checks that commits up to `acknowledged` are there; `last` is the last one, in log `number`. Returns what is lacking.
-pub(crate) fn lacking_commits(
-    files: &dyn Files,
-    (number, last): (u64, u64),
-    acknowledged: u64,
-) -> io::Result<Option<String>> {
-    if last >= acknowledged {
-        return Ok(None);
-    }
-    let reason = format!(
-        "commits up to {acknowledged} were acknowledged, and {last} is the last one that is there"
-    );
+/// Returns what is lacking if commits up to `acknowledged` are not there; `last` is the last one, in log `number`.
+pub(crate) fn lacking_commits((number, last): (u64, u64), acknowledged: u64) -> Option<String> {
+    // The next commit was the last one of this log, or the first one of the next log, which may be missing.
     let next = FileKind::Log.name(number + 1);
-    Ok(Some(if files.list()?.contains(&next) {
-        // The next commit was the last one of the one log, or the first one of the other.
-        format!("{reason}; the next one was in this file or in {next}")
-    } else {
-        reason
-    }))
+    (last < acknowledged).then(|| {
+        format!(
+            "commits up to {acknowledged} were acknowledged, and {last} is the last one that is there; the next one was in this file or in {next}"
+        )
+    })
 }
 
 /// The chunks of a group with their offsets, and the end of the group.
