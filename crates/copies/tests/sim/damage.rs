@@ -21,11 +21,8 @@ impl World {
 
     /// Damages the copy of a node while the node runs, or before a start that finds it.
     pub(crate) fn harm(&mut self, index: usize, vb: Vb, runs: bool) {
-        if !runs {
-            if self.nodes[index].up {
-                self.crash(index);
-            }
-            self.checks.lost_copy(vb, index);
+        if !runs && self.nodes[index].up {
+            self.crash(index);
         }
         self.tell(|| format!("the copy of {vb:?} on n{index} is damaged, some rows of it: {runs}"));
         let node = &mut self.nodes[index];

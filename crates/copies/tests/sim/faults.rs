@@ -40,6 +40,12 @@ impl World {
     /// Starts a node with its disk unchanged.
     pub(crate) fn start_as_it_is(&mut self, index: usize) {
         self.tell(|| format!("n{index} starts"));
+        for vb in &self.vbs {
+            let disk = self.nodes[index].disks.get(&vb.bucket);
+            if disk.is_some_and(|disk| disk.is_unreadable(VbId(vb.number))) {
+                self.checks.lost_copy(*vb, index);
+            }
+        }
         self.nodes[index].restart(0);
         self.take_stop(index);
         let boot = self.nodes[index].boot;
