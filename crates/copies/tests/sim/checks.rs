@@ -27,6 +27,15 @@ impl Promise {
     }
 }
 
+/// An unsafe failover that an operator ordered.
+#[derive(Debug)]
+struct UnsafeOrder {
+    /// vBuckets whose writes may be lost, as the operator was told, and whose copies are not given up yet.
+    named: BTreeSet<Vb>,
+    /// The epoch that the operator saw, or the one that the last part of the order wrote.
+    epoch: u64,
+}
+
 #[derive(Default)]
 pub(crate) struct Checks {
     /// Acknowledged writes, by number.
@@ -36,8 +45,7 @@ pub(crate) struct Checks {
     /// nodes since then.
     lost_since: BTreeMap<u64, (Vb, BTreeMap<u64, BTreeSet<usize>>)>,
     versions: BTreeMap<(usize, Vb), Version>,
-    /// vBuckets whose writes may be lost, as an operator was told, with the epoch at that time.
-    named: BTreeMap<Vb, u64>,
+    orders: Vec<UnsafeOrder>,
     /// Newest term of an election that an operator ordered: promises of older terms may be broken.
     forced: BTreeMap<Vb, u64>,
     pub(crate) acknowledged: BTreeMap<Vb, u64>,
@@ -112,23 +120,38 @@ impl Checks {
         }
     }
 
-    /// Records that an operator was told that writes of a vBucket may be lost, and ordered it.
-    pub(crate) fn named(&mut self, vb: Vb, epoch: u64) {
-        self.named.insert(vb, epoch);
+    /// Records that an operator was told that writes of vBuckets may be lost, and ordered it.
+    pub(crate) fn named(&mut self, named: BTreeSet<Vb>, epoch: u64) {
+        self.orders.push(UnsafeOrder { named, epoch });
     }
 
-    /// Checks an election that gives copies up. `epochs` is set for the first one of an order: the epochs
-    /// before and after its transaction.
-    pub(crate) fn given_up(&mut self, (vb, term): (Vb, u64), epochs: Option<(u64, u64)>) {
-        if let Some((before, after)) = epochs {
-            if self.named.remove(&vb) != Some(before) {
-                self.fail(format!("copies of {vb:?} are given up without an order"));
-            }
-            if after <= before {
-                self.fail(format!("{vb:?} may lose writes, and epoch {before} stays"));
-            }
+    /// Checks the elections of a transaction that give copies up, with their terms, and whether each is the first
+    /// one to do so. `epochs` are those before and after the transaction.
+    pub(crate) fn given_up(&mut self, elections: &[(Vb, u64, bool)], epochs: (u64, u64)) {
+        let first = elections.iter().filter(|(.., first)| *first);
+        let first: BTreeSet<Vb> = first.map(|(vb, ..)| *vb).collect();
+        if !first.is_empty() {
+            self.part_of_order(&first, epochs);
         }
-        self.forced.insert(vb, term);
+        self.forced
+            .extend(elections.iter().map(|(vb, term, _)| (*vb, *term)));
+    }
+
+    /// Checks that a transaction is a part of an order. The order continues at the epoch that the transaction wrote.
+    fn part_of_order(&mut self, vbs: &BTreeSet<Vb>, (before, after): (u64, u64)) {
+        let of = |order: &&mut UnsafeOrder| order.epoch == before && vbs.is_subset(&order.named);
+        let mut found = false;
+        for order in self.orders.iter_mut().filter(of) {
+            order.named.retain(|vb| !vbs.contains(vb));
+            order.epoch = after;
+            found = true;
+        }
+        if !found {
+            self.fail(format!("copies of {vbs:?} are given up without an order"));
+        }
+        if after <= before {
+            self.fail(format!("{vbs:?} may lose writes, and epoch {before} stays"));
+        }
     }
 
     fn forced_term(&self, vb: Vb) -> u64 {
@@ -301,5 +324,65 @@ impl Checks {
                 "node {index} went from {before:?} back to {version:?}"
             ));
         }
+    }
+}
+
+mod tests {
+    use super::*;
+
+    const BEFORE: u64 = 3;
+
+    fn vb(number: u16) -> Vb {
+        let bucket = BucketId(1);
+        Vb { bucket, number }
+    }
+
+    /// Returns what is wrong with transactions after an order for vBuckets 0 to 2. Each transaction gives up copies of
+    /// some vBuckets, and has the epochs before and after it.
+    fn wrong(transactions: &[(&[u16], u64, u64)]) -> Option<String> {
+        let mut checks = Checks::default();
+        checks.named((0..3).map(vb).collect(), BEFORE);
+        for (numbers, before, after) in transactions {
+            let elections = numbers.iter().map(|number| (vb(*number), 1, true));
+            checks.given_up(&elections.collect::<Vec<_>>(), (*before, *after));
+        }
+        checks.failure
+    }
+
+    #[test]
+    fn an_order_continues_at_the_epoch_that_its_last_part_wrote() {
+        assert_eq!(wrong(&[(&[0, 1, 2], 3, 4)]), None);
+        assert_eq!(wrong(&[(&[0], 3, 4), (&[2], 4, 5), (&[1], 5, 6)]), None);
+    }
+
+    #[test]
+    fn copies_are_given_up_once_and_as_they_were_named() {
+        let unordered: [&[(&[u16], u64, u64)]; 5] = [
+            &[(&[0, 3], 3, 4)],
+            &[(&[0], 2, 3)],
+            // The epoch of the other part, or of another order.
+            &[(&[0], 3, 4), (&[1], 3, 5)],
+            &[(&[0], 3, 4), (&[1], 5, 6)],
+            &[(&[0, 1], 3, 4), (&[1, 2], 4, 5)],
+        ];
+        for transactions in unordered {
+            let wrong = wrong(transactions).expect("a failure");
+            assert!(wrong.contains("without an order"), "{wrong}");
+        }
+        let wrong = wrong(&[(&[0], 3, 3)]).expect("a failure");
+        assert!(wrong.contains("epoch 3 stays"), "{wrong}");
+    }
+
+    #[test]
+    fn two_orders_of_an_epoch_do_not_both_continue() {
+        let mut checks = Checks::default();
+        for named in [[vb(0), vb(1)], [vb(1), vb(2)]] {
+            checks.named(BTreeSet::from(named), BEFORE);
+        }
+        checks.given_up(&[(vb(1), 1, true)], (3, 4));
+        checks.given_up(&[(vb(0), 1, true)], (4, 5));
+        assert_eq!(checks.failure, None);
+        checks.given_up(&[(vb(2), 1, true)], (5, 6));
+        assert!(checks.failure.is_some());
     }
 }

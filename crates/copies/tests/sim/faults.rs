@@ -210,9 +210,8 @@ impl World {
     pub(crate) fn fail_over_unsafely(&mut self, node: NodeId) {
         let view = self.agreed();
         let order = unsafe_order(&view, node);
-        for forced in forced(&view, node) {
-            self.checks.named(forced.vb, view.epoch());
-        }
+        let named = forced(&view, node).into_iter().map(|forced| forced.vb);
+        self.checks.named(named.collect(), view.epoch());
         self.last_unsafe = Some(order.clone());
         self.order(order);
     }

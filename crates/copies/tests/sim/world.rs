@@ -344,10 +344,7 @@ impl World {
                     if adopts_again {
                         self.checks.fail("copies are adopted twice".to_owned());
                     }
-                    for (vb, term, first) in ordered {
-                        let epochs = first.then(|| (epoch, self.etcd.epoch()));
-                        self.checks.given_up((vb, term), epochs);
-                    }
+                    self.checks.given_up(&ordered, (epoch, self.etcd.epoch()));
                     self.note_failed_over(node, &request);
                     self.written(node, &request);
                 }
