@@ -65,6 +65,7 @@ pub(crate) struct WrittenValue {
 
 /// A write that was made.
 pub(crate) struct Written {
+    pub(crate) cas: Cas,
     pub(crate) seqno: Seqno,
     pub(crate) term: u64,
     /// The decision to come, of a durable write.
@@ -317,9 +318,9 @@ impl SimBucket {
         }
         match written {
             Ok((Outcome::Done(mutated) | Outcome::Prepared(mutated), term, decision)) => {
-                let seqno = mutated.seqno;
                 Some(Written {
-                    seqno,
+                    cas: mutated.cas,
+                    seqno: mutated.seqno,
                     term,
                     decision,
                 })

@@ -64,30 +64,32 @@ pub(crate) enum Bug {
     PartRecordedAsAll,
     /// Streams do not have the times at which documents expire.
     ExpiryNotSent,
+    /// Changes that a node gets have a new CAS.
+    CasNotSent,
 }
 
 /// Every bug, with the first seed that found it in the last search.
-pub(crate) const BUGS: [(Bug, u64); 31] = [
-    (Bug::SealForgotten, 3_541),
+pub(crate) const BUGS: [(Bug, u64); 32] = [
+    (Bug::SealForgotten, 2_733),
     (Bug::TwoChainsForgotten, 1_937),
     (Bug::CatchUpSkipped, 1_322),
     (Bug::PreparesAcknowledgedEarly, 1_560),
     (Bug::HistoryNotAdopted, 0),
-    (Bug::RolledBackTooFar, 1_142),
-    (Bug::PartialSnapshotCounted, 2_975),
+    (Bug::RolledBackTooFar, 1_174),
+    (Bug::PartialSnapshotCounted, 3_229),
     (Bug::UnreadableSealed, 4_573),
-    (Bug::PromotionWithoutMark, 899),
-    (Bug::LeaseWithoutReading, 1_425),
+    (Bug::PromotionWithoutMark, 1_319),
+    (Bug::LeaseWithoutReading, 2_238),
     (Bug::FailoverForgotten, 3),
     (Bug::EpochNotRaised, 291),
-    (Bug::MarkForgotten, 464),
+    (Bug::MarkForgotten, 665),
     (Bug::AnyCopyAdopted, 672),
-    (Bug::AdoptionKeyNotRequired, 2_480),
+    (Bug::AdoptionKeyNotRequired, 2_537),
     (Bug::ClockSleeps, 1_595),
     (Bug::LowerPreparedChosen, 2),
     (Bug::BranchIgnored, 501),
     (Bug::OneSealTooFew, 638),
-    (Bug::AcknowledgedFromMemory, 32),
+    (Bug::AcknowledgedFromMemory, 37),
     (Bug::RestartedActiveServes, 15),
     (Bug::LeaseTrustedTooLong, 5),
     (Bug::ConfirmationTrustedTooLong, 15),
@@ -99,4 +101,5 @@ pub(crate) const BUGS: [(Bug, u64); 31] = [
     (Bug::PurgeIgnored, 17),
     (Bug::PartRecordedAsAll, 80),
     (Bug::ExpiryNotSent, 80),
+    (Bug::CasNotSent, 32),
 ];

@@ -49,6 +49,10 @@ fn run(seed: u64, bug: Option<Bug>, verbose: bool) -> Result<u64, String> {
     world.collects = seed / 16 % 5 == 2 && !RESTORES.contains(&(seed % 16));
     world.expires = matches!(seed / 16 % 8, 5 | 6);
     world.divides = seed / 16 % 7 > 4;
+    world.skews = seed / 16 % 3 == 2;
+    if world.skews {
+        world.skew_all();
+    }
     if seed / 16 % 2 == 1 {
         world.subscriber = Some(Subscriber::new(seed, seed % 3 != 1));
     }
@@ -172,6 +176,7 @@ fn settle(world: &mut World) -> Result<u64, String> {
 /// Waits until all copies are equal, without writes of clients.
 fn same(world: &mut World) -> Result<u64, String> {
     world.quiet = true;
+    world.set_clocks();
     let quiet_ms = world.now_ms;
     loop {
         world.run(world.now_ms + 500);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bucket::Clock as _;
 use cluster::{BucketId, Copies as _, Vb, Version};
+use model::Cas;
 
 use crate::buckets::{KEYS, KEYS_DEFAULT, Read};
 use crate::node::Node;
@@ -49,12 +50,14 @@ pub(crate) struct Checks {
     /// Newest term of an election that an operator ordered: promises of older terms may be broken.
     forced: BTreeMap<Vb, u64>,
     pub(crate) acknowledged: BTreeMap<Vb, u64>,
-    /// vBucket and key of each write, by its number.
-    written: Vec<(Vb, u8)>,
+    /// vBucket, key and CAS of each write, by its number.
+    written: Vec<(Vb, u8, Cas)>,
     /// Number of the newest deletion of each key.
     deleted: BTreeMap<(Vb, u8), u64>,
     /// Times at which documents expire, in seconds of the wall clock, by the numbers of writes to a key.
     expiries: BTreeMap<(Vb, u8), BTreeMap<u64, u32>>,
+    /// Longest time by which a node's wall clock was ahead.
+    ahead_ms: i64,
     pub(crate) failure: Option<String>,
 }
 
@@ -68,9 +71,9 @@ impl Checks {
         self.written.len() as u64
     }
 
-    pub(crate) fn written(&mut self, (vb, key): (Vb, u8), deleted: bool, expiry_s: u32) {
+    pub(crate) fn written(&mut self, (vb, key): (Vb, u8), deleted: bool, expiry_s: u32, cas: Cas) {
         let number = self.next_number();
-        self.written.push((vb, key));
+        self.written.push((vb, key, cas));
         if expiry_s > 0 {
             let expiries = self.expiries.entry((vb, key)).or_default();
             expiries.insert(number, expiry_s);
@@ -82,10 +85,30 @@ impl Checks {
         self.lost_since.insert(number, (vb, since));
     }
 
+    /// Records the time by which a node's wall clock is ahead.
+    pub(crate) fn wall_clock(&mut self, ahead_ms: i64) {
+        self.ahead_ms = self.ahead_ms.max(ahead_ms);
+    }
+
+    /// Returns vBucket and key of a write.
+    fn place(&self, number: u64) -> Option<(Vb, u8)> {
+        let written = self.written.get(number as usize)?;
+        Some((written.0, written.1))
+    }
+
+    /// Returns the newest CAS among the documents of a copy.
+    pub(crate) fn newest_cas(&self, node: &Node, vb: Vb) -> Option<Cas> {
+        let cas = |key: u8| match node.vbs.read(vb, key) {
+            Read::Number(number) => Some(self.written.get(number as usize)?.2),
+            Read::Nothing | Read::Undecided => None,
+        };
+        (0..KEYS).filter_map(cas).max()
+    }
+
     /// Whether the document of a write does not exist any more.
     pub(crate) fn is_expired(&self, number: u64, now_s: u32) -> bool {
         let place = self.written.get(number as usize);
-        let expiries = place.and_then(|place| self.expiries.get(place));
+        let expiries = place.and_then(|(vb, key, _)| self.expiries.get(&(*vb, *key)));
         let expiry_s = expiries.and_then(|expiries| expiries.get(&number));
         expiry_s.is_some_and(|expiry_s| *expiry_s <= now_s)
     }
@@ -229,10 +252,12 @@ impl Checks {
             }
         }
         let now_s = node.clock.now().unix_s();
+        // A document is gone once a node found it expired, whatever other clocks say.
+        let latest_s = node.clock.wall_s(self.ahead_ms);
         let read: Vec<Read> = (0..KEYS).map(|key| node.vbs.read(vb, key)).collect();
         for (read, key) in read.iter().zip(0..) {
             if let Read::Number(number) = read
-                && self.written.get(*number as usize) != Some(&(vb, key))
+                && self.place(*number) != Some((vb, key))
             {
                 self.fail(format!("{:?} has {number} in {vb:?}", node.id));
             }
@@ -246,7 +271,7 @@ impl Checks {
         let expired = |key: u8, from: u64| {
             let expiries = self.expiries.get(&(vb, key));
             let mut later = expiries.into_iter().flat_map(|all| all.range(from..));
-            later.any(|(_, expiry_s)| *expiry_s <= now_s)
+            later.any(|(_, expiry_s)| *expiry_s <= latest_s)
         };
         let has = |promise: &Promise| {
             let key = written[promise.number as usize].1;

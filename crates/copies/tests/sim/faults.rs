@@ -46,6 +46,7 @@ impl World {
                 self.checks.lost_copy(*vb, index);
             }
         }
+        self.skew_at_start(index);
         self.nodes[index].restart(0);
         self.take_stop(index);
         let boot = self.nodes[index].boot;
@@ -140,6 +141,10 @@ impl World {
         }
         if self.fills && self.rng.per_mille(200) {
             self.fill(index, !self.nodes[index].full);
+            return true;
+        }
+        if self.skews && self.rng.per_mille(100) {
+            self.skew(index);
             return true;
         }
         let damages = self.damages && self.rng.per_mille(200);

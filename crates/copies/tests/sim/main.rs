@@ -11,6 +11,7 @@ mod buckets;
 mod bugs;
 mod cases;
 mod checks;
+mod clocks;
 mod damage;
 mod disk;
 mod etcd;

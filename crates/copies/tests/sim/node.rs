@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use bucket::Clock;
 use cluster::agent::{Copy, Step};
@@ -22,9 +22,9 @@ use crate::traffic::Wait;
 
 pub(crate) const CLUSTER: ClusterId = ClusterId(0xc1);
 const MS_NS: u64 = 1_000_000;
-const BEGAN_NS: u64 = 1_700_000_000_000_000_000;
+const BEGAN_MS: u64 = 1_700_000_000_000;
 
-/// Clock of a node, which runs fast or slow, and does not jump.
+/// Clocks of a node: a monotonic one, which runs fast or slow and does not jump, and one of the wall.
 pub(crate) struct SimClock {
     world_ms: Arc<AtomicU64>,
     offset_ms: u64,
@@ -32,6 +32,8 @@ pub(crate) struct SimClock {
     drift_ppm: i64,
     /// Total time for which the clock stood still.
     lost_ms: AtomicU64,
+    /// Time by which the wall clock is ahead; negative if it is behind.
+    ahead_ms: AtomicI64,
 }
 
 impl SimClock {
@@ -41,7 +43,20 @@ impl SimClock {
             offset_ms,
             drift_ppm,
             lost_ms: AtomicU64::new(0),
+            ahead_ms: AtomicI64::new(0),
         }
+    }
+
+    /// Sets the time by which the wall clock is ahead.
+    pub(crate) fn set_ahead(&self, ahead_ms: i64) {
+        self.ahead_ms.store(ahead_ms, Ordering::Relaxed);
+    }
+
+    /// Returns the time of a wall clock that is ahead by `ahead_ms`, in seconds.
+    pub(crate) fn wall_s(&self, ahead_ms: i64) -> u32 {
+        let world_ms = self.world_ms.load(Ordering::Relaxed);
+        let wall_ms = (BEGAN_MS + world_ms).saturating_add_signed(ahead_ms);
+        u32::try_from(wall_ms / 1_000).expect("a time before the year 2106")
     }
 
     fn at(&self, now_ms: u64) -> u64 {
@@ -54,8 +69,9 @@ impl SimClock {
 impl Clock for SimClock {
     fn now(&self) -> Now {
         let world_ms = self.world_ms.load(Ordering::Relaxed);
+        let ahead_ms = self.ahead_ms.load(Ordering::Relaxed);
         Now {
-            unix_ns: BEGAN_NS + world_ms * MS_NS,
+            unix_ns: (BEGAN_MS + world_ms).saturating_add_signed(ahead_ms) * MS_NS,
             mono_ns: self.at(world_ms) * MS_NS,
         }
     }

@@ -10,7 +10,7 @@ use engine::dcp::{
     StreamAsk, StreamEnd, StreamOptions, StreamRefusal,
 };
 use engine::{Garbage, VBucket};
-use model::{Document, DurabilityLevel, Kind, SnapshotRange, VbId};
+use model::{Cas, Document, DurabilityLevel, Kind, SnapshotRange, VbId};
 use wire::dcp::{
     Abort, CollectionEvent, Commit, Deletion, EndReason, EventId, Expiration, MarkerFlags,
     MarkerVersion, Mutation, Prepare, SeqnoAcknowledged, SeqnoAdvanced, SnapshotMarker,
@@ -70,6 +70,13 @@ impl Peer {
             return 0;
         }
         document.expiry()
+    }
+
+    fn cas(&self, document: &Document) -> Cas {
+        if self.sync_writes && self.bug == Some(Bug::CasNotSent) {
+            return Cas(document.seqno().0);
+        }
+        document.cas()
     }
 
     fn ask(&self, request: &StreamRequest<'_>) -> StreamAsk {
@@ -411,7 +418,7 @@ fn change(document: &Document, envelope: Envelope<'static>, peer: &Peer, out: &m
         if peer.sync_writes { kind } else { kind.plain() },
     );
     let stamped = Envelope {
-        cas: document.cas(),
+        cas: peer.cas(document),
         datatype: document.datatype(),
         ..envelope
     };

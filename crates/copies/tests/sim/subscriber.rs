@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bucket::Clock as _;
 use changes::{Position, StreamMessage, Streams, take};
 use cluster::{BucketId, Vb};
-use model::{FailoverEntry, Seqno, VbId, VbUuid};
+use model::{Cas, FailoverEntry, Seqno, VbId, VbUuid};
 use wire::dcp::{CollectionEvent, EventId, parse_rollback};
 use wire::response::FailoverEntries;
 use wire::{Envelope, Frame, Magic, Message as _, Status};
@@ -34,8 +34,8 @@ const COMPARES_PER_MILLE: u64 = 100;
 /// A change that a stream brought.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Brought {
-    /// A document with a key has the number of a write, or was deleted.
-    Document(Vec<u8>, Option<u64>),
+    /// A document with a key has the number of a write, or was deleted, with a CAS.
+    Document(Vec<u8>, Option<u64>, Cas),
     Begun(u32),
     Dropped(u32),
 }
@@ -80,10 +80,10 @@ impl Followed {
         let mut all: BTreeMap<&[u8], u64> = BTreeMap::new();
         for (_, change) in &self.changes {
             match change {
-                Brought::Document(key, Some(number)) => {
+                Brought::Document(key, Some(number), _) => {
                     all.insert(key, *number);
                 }
-                Brought::Document(key, None) => {
+                Brought::Document(key, None, _) => {
                     all.remove(&**key);
                 }
                 Brought::Begun(_) => {}
@@ -91,6 +91,15 @@ impl Followed {
             }
         }
         all
+    }
+
+    /// Returns an earlier change of the document with a CAS that is not lower.
+    fn newer(&self, change: &Brought) -> Option<&Brought> {
+        let Brought::Document(key, _, cas) = change else {
+            return None;
+        };
+        let mut earlier = self.changes.iter().rev().map(|(_, earlier)| earlier);
+        earlier.find(|earlier| matches!(earlier, Brought::Document(of, _, before) if of == key && before >= cas))
     }
 
     /// Returns the history to which a change belongs.
@@ -184,13 +193,16 @@ impl Subscriber {
                     let number = text.and_then(|text| text.parse().ok());
                     number.expect("the number of a write")
                 });
-                (change.seqno, Brought::Document(key, number))
+                (change.seqno, Brought::Document(key, number, change.cas))
             }
         };
         let place = (vb, followed.history(seqno), seqno);
         let first = self.seen.entry(place).or_insert_with(|| change.clone());
         if *first != change {
             return Err(format!("{place:?} is {first:?} and {change:?}"));
+        }
+        if let Some(newer) = followed.newer(&change) {
+            return Err(format!("{place:?} is {change:?} after {newer:?}"));
         }
         followed.changes.push((seqno, change));
         Ok(())

@@ -402,15 +402,22 @@ impl World {
         let Some(key) = key(at, collection) else {
             return;
         };
+        let newest_cas = self.checks.newest_cas(node, vb);
         let Some(written) = bucket.write(VbId(vb.number), (&key, value), durability) else {
             return;
         };
         let Written {
+            cas,
             seqno,
             term,
             decision,
         } = written;
-        self.checks.written((vb, at), deletes, expiry_s);
+        if newest_cas >= Some(cas) {
+            self.checks.fail(format!(
+                "n{index} writes {number} to {vb:?} with {cas:?} after {newest_cas:?}"
+            ));
+        }
+        self.checks.written((vb, at), deletes, expiry_s, cas);
         if !durable {
             return;
         }

@@ -143,6 +143,8 @@ pub(crate) struct World {
     pub(crate) collects: bool,
     /// Whether documents expire.
     pub(crate) expires: bool,
+    /// Whether wall clocks of nodes differ and jump.
+    pub(crate) skews: bool,
     /// Whether commits get full.
     pub(crate) divides: bool,
     /// A client of change streams.
@@ -212,6 +214,7 @@ impl World {
             squeezes: false,
             collects: false,
             expires: false,
+            skews: false,
             divides: false,
             subscriber: None,
             manifests: BTreeMap::new(),
