@@ -52,14 +52,12 @@ pub fn plan(members: &[Member], buckets: &[BucketChains]) -> Vec<Vec<Chain>> {
         for (total, count) in copies_total.counts.iter_mut().zip(placement.counts()) {
             *total += count;
         }
-        let active = roles::choose(&placement, &bucket.chains, &active_total);
-        for node in &active {
-            active_total.counts[usize::from(*node)] += 1;
+        let chains = roles::choose(&placement, &bucket.chains, &active_total);
+        for active in chains.iter().filter_map(Chain::active) {
+            let member = placement.member(active);
+            active_total.counts[usize::from(member.expect("members have the copies"))] += 1;
         }
-        let chains = bucket.chains.iter().zip(active).enumerate();
-        let chain =
-            |(vb, (present, active)): (usize, (&Chain, u16))| placement.chain(vb, present, active);
-        wanted.push(chains.map(chain).collect());
+        wanted.push(chains);
     }
     wanted
 }

@@ -242,15 +242,11 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// Returns the chain of `vb`: the active copy, the others in their present order, then the new ones.
-    pub(super) fn chain(&self, vb: usize, present: &Chain, active: u16) -> Chain {
+    /// Returns the chain of a vBucket with these copies.
+    pub(super) fn chain(&self, active: u16, replicas: &[u16]) -> Chain {
         let node = |member: &u16| self.members[usize::from(*member)].node;
-        let mut nodes: Vec<NodeId> = self.copies[vb].iter().map(node).collect();
-        let active = node(&active);
-        nodes.sort_by_key(|node| {
-            let at = present.nodes().iter().position(|present| present == node);
-            (*node != active, at.unwrap_or(usize::MAX), *node)
-        });
+        let nodes = std::iter::once(&active).chain(replicas).map(node);
+        let nodes: Vec<NodeId> = nodes.collect();
         Chain::new(&nodes).expect("a member has one copy of a vBucket")
     }
 }

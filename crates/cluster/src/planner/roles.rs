@@ -1,4 +1,4 @@
-//! Choice of the active copy of each vBucket.
+//! Choice of the active copy of each vBucket, and order of its replicas.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -7,15 +7,94 @@ use super::placement::Placement;
 use super::quota::Totals;
 use crate::map::{Chain, NodeId};
 
-/// Returns the member with the active copy of each vBucket. Members have equal shares; the present active
-/// copies stay where possible.
+/// Returns the wanted chain of each vBucket. Members have equal shares of active copies; the present ones stay
+/// where possible, and so does the order of replicas.
 ///
 /// Each move of an active copy makes the shares of this bucket more equal, or leaves them as equal and makes
 /// the totals more equal. No such move is left at the end, so a plan of a planned map changes nothing.
-pub(super) fn choose(placement: &Placement<'_>, present: &[Chain], totals: &Totals) -> Vec<u16> {
+pub(super) fn choose(placement: &Placement<'_>, present: &[Chain], totals: &Totals) -> Vec<Chain> {
     let mut roles = Roles::keep(placement, present, totals);
     while roles.improve() {}
-    roles.active
+    let mut orders = ReplicaOrders::new(placement, present);
+    let mut vbs: Vec<usize> = (0..present.len()).collect();
+    vbs.sort_by_cached_key(|vb| !orders.stays(*vb, roles.active[*vb]));
+    let mut chains = present.to_vec();
+    for vb in vbs {
+        let active = roles.active[vb];
+        let replicas = orders.replicas(vb, active);
+        orders.add(active, &replicas);
+        chains[vb] = placement.chain(active, &replicas);
+    }
+    chains
+}
+
+/// ReplicaOrders of the replicas of vBuckets. The first replica takes over if the active copy's node fails.
+struct ReplicaOrders<'a> {
+    placement: &'a Placement<'a>,
+    present: &'a [Chain],
+    /// Number of vBuckets with one member's active copy and another's first replica.
+    heirs: Vec<u16>,
+}
+
+impl<'a> ReplicaOrders<'a> {
+    fn new(placement: &'a Placement<'a>, present: &'a [Chain]) -> Self {
+        Self {
+            placement,
+            present,
+            heirs: vec![0; placement.members() * placement.members()],
+        }
+    }
+
+    /// Returns the replicas if `active` has the active copy. A chain that stays keeps their order. In another one
+    /// the first replica is one that is least often the first of `active`.
+    fn replicas(&self, vb: usize, active: u16) -> Vec<u16> {
+        let copies = self.placement.copies(vb).iter().copied();
+        let mut replicas: Vec<u16> = copies.filter(|member| *member != active).collect();
+        if self.stays(vb, active) {
+            let place = |member: &u16| {
+                self.present[vb]
+                    .nodes()
+                    .iter()
+                    .position(|node| self.placement.member(*node) == Some(*member))
+            };
+            replicas.sort_by_key(place);
+        } else {
+            replicas.sort_by_key(|member| (self.count(active, *member), *member));
+        }
+        replicas
+    }
+
+    /// Whether the present chain has these copies.
+    fn stays(&self, vb: usize, active: u16) -> bool {
+        let present = self.present[vb].nodes();
+        let copies = self.placement.copies(vb);
+        let member = |node: &NodeId| self.placement.member(*node);
+        let holds = |node| member(node).is_some_and(|member| copies.contains(&member));
+        present.len() == copies.len()
+            && present.first().and_then(member) == Some(active)
+            && present.iter().all(holds)
+    }
+
+    /// Returns the number of vBuckets with the active copy on `active` and the same first replica as `vb` would have.
+    fn like(&self, vb: usize, active: u16) -> u16 {
+        let first = self.replicas(vb, active).first().copied();
+        first.map_or(0, |first| self.count(active, first))
+    }
+
+    fn count(&self, active: u16, first: u16) -> u16 {
+        self.heirs[self.index(active, first)]
+    }
+
+    fn add(&mut self, active: u16, replicas: &[u16]) {
+        if let Some(first) = replicas.first() {
+            let index = self.index(active, *first);
+            self.heirs[index] += 1;
+        }
+    }
+
+    fn index(&self, active: u16, first: u16) -> usize {
+        usize::from(active) * self.placement.members() + usize::from(first)
+    }
 }
 
 struct Roles<'a> {
@@ -27,8 +106,10 @@ struct Roles<'a> {
 }
 
 impl<'a> Roles<'a> {
-    /// Keeps the present active copies that can stay. Other vBuckets get the member with the fewest.
+    /// Keeps the present active copies that can stay. Other vBuckets get the member with the fewest; of several,
+    /// the one whose first replica spreads its load best.
     fn keep(placement: &'a Placement<'a>, present: &[Chain], totals: &'a Totals) -> Self {
+        let mut orders = ReplicaOrders::new(placement, present);
         let mut roles = Self {
             placement,
             totals,
@@ -41,12 +122,13 @@ impl<'a> Roles<'a> {
             let member = |node: NodeId| placement.member(node).filter(has);
             let first = chain.active().and_then(member);
             let replicas = chain.nodes().iter().filter_map(|node| member(*node));
-            let count = |member: &u16| (roles.count(*member), *member);
-            let fewest = || copies.iter().copied().min_by_key(count);
-            let active = first.or_else(|| replicas.min_by_key(count)).or_else(fewest);
+            let key = |member: &u16| (roles.count(*member), orders.like(vb, *member), *member);
+            let fewest = || copies.iter().copied().min_by_key(key);
+            let active = first.or_else(|| replicas.min_by_key(key)).or_else(fewest);
             let active = active.expect("each vBucket has a copy on a member");
             roles.active.push(active);
             roles.of[usize::from(active)].push(vb as u16);
+            orders.add(active, &orders.replicas(vb, active));
         }
         roles
     }

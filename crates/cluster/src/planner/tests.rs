@@ -192,6 +192,38 @@ fn the_load_of_a_node_that_fails_is_spread() {
 }
 
 #[test]
+fn few_nodes_divide_the_load_of_one_that_fails() {
+    for (count, copies) in [(3, 2), (3, 3), (4, 2), (4, 3), (5, 2), (5, 3)] {
+        let mut nodes = members(&vec![0; count]);
+        let mut buckets = planned(&nodes, &[empty(1024, copies)]);
+        assert!(uneven_heirs(&nodes, &buckets[0]) <= 3, "fresh, {count}");
+        nodes.remove(1);
+        buckets = planned(&nodes, &buckets);
+        assert!(uneven_heirs(&nodes, &buckets[0]) <= 1024 / (count - 1) / 3);
+        nodes.push(Member {
+            node: NodeId(9),
+            zone: 0,
+        });
+        buckets = planned(&nodes, &buckets);
+        assert!(uneven_heirs(&nodes, &buckets[0]) <= 1024 / count / 3);
+    }
+}
+
+/// Returns the largest difference of what two members take over if a third one fails.
+fn uneven_heirs(members: &[Member], bucket: &BucketChains) -> usize {
+    let shares = |failed: &Member| {
+        let chains = || bucket.chains.iter();
+        let of = |heir: &Member| {
+            let is = |chain: &&Chain| chain.nodes().starts_with(&[failed.node, heir.node]);
+            chains().filter(is).count()
+        };
+        let others = members.iter().filter(|member| member.node != failed.node);
+        spread(&others.map(of).collect::<Vec<_>>())
+    };
+    members.iter().map(shares).max().unwrap()
+}
+
+#[test]
 fn two_zones_have_copies_of_each_vbucket() {
     let members = members(&[0, 0, 0, 1]);
     let buckets = planned(&members, &[empty(64, 2)]);
