@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use collections::SystemEvent;
 use engine::Outcome;
-use model::{Kind, Meta, Seqno, VbId};
+use model::{CollectionId, Kind, Meta, Seqno, VbId};
 use storage::{Compacted, Keep, KvStore, Next, StoreError, Worker};
 
 use crate::Bucket;
@@ -77,7 +77,8 @@ impl<S: KvStore> Bucket<S> {
     }
 
     /// Purges the tombstones of a vBucket that are older than `before_s`, in seconds of the wall
-    /// clock: from the store, and then from memory. The newest row of the vBucket stays.
+    /// clock: from the store, and then from memory. The newest rows of the vBucket and of its default
+    /// collection stay.
     ///
     /// # Errors
     /// See [`Bucket::compact`].
@@ -114,6 +115,7 @@ impl<S: KvStore> Bucket<S> {
         let _running = stats.begin();
         let now_s = self.clock.now().unix_s();
         let history_from = self.history_from(vb)?;
+        let last_of_default = self.last_of_default(vb);
         let mut total = Compacted::default();
         let mut first = true;
         loop {
@@ -129,6 +131,7 @@ impl<S: KvStore> Bucket<S> {
                     expired.push(key.into());
                 }
                 let kept = self.is_event_kept(vb, key, meta)
+                    || Some(meta.seqno) == last_of_default
                     || history_from.is_some_and(|from| meta.seqno >= from);
                 if kept || !goes(meta, rules) || purged.len() >= PURGED_PER_WALK {
                     tombstones += u64::from(meta.kind.is_tombstone() && !meta.kind.is_prepared());
@@ -162,6 +165,15 @@ impl<S: KvStore> Bucket<S> {
         SystemEvent::is_kept(key, meta)
             || SystemEvent::is_key(key)
                 && self.with_vbucket(vb, |vbucket| vbucket.has_dead()) == Some(true)
+    }
+
+    /// Returns the last seqno of the default collection. Its row stays: snapshots end there for clients that know
+    /// neither collections nor durable writes. Without the row these would wait for the end of a snapshot, and begin
+    /// at seqno 0 after each break.
+    fn last_of_default(&self, vb: VbId) -> Option<Seqno> {
+        self.with_vbucket(vb, |vbucket| {
+            vbucket.collection_high_seqno(CollectionId::DEFAULT)
+        })?
     }
 
     /// Returns the seqno at which the history of a vBucket begins. From there on tombstones stay: the history may

@@ -81,6 +81,21 @@ fn newest_row_is_never_purged() {
     assert_eq!(tombstones(&bucket), (1, 1));
 }
 
+/// Snapshots end at the newest row of the default collection for clients that do not know others.
+#[test]
+fn newest_row_of_the_default_collection_is_never_purged() {
+    let bucket = warm(options(1, ROOMY), MemStore::new(), 1);
+    bucket.set(0, "a", b"v");
+    bucket.try_delete(0, "a").unwrap();
+    set_in(&bucket, make_few(&bucket), b"k");
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    let purged = || bucket.purge(VbId(0), LATER_S).unwrap().dropped;
+    assert_eq!(purged(), 0);
+    bucket.set(0, "b", b"v");
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    assert_eq!(purged(), 1);
+}
+
 /// A replica that is filled from the store learns from the end event which rows are dead.
 #[test]
 fn end_event_stays_until_rows_of_its_collection_are_erased() {
