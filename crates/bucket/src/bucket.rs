@@ -422,7 +422,7 @@ impl<S: KvStore> Bucket<S> {
         Ok(slot)
     }
 
-    fn check_lease(&self, id: VbId, now_ns: u64) -> Result<(), OpError> {
+    pub(crate) fn check_lease(&self, id: VbId, now_ns: u64) -> Result<(), OpError> {
         let leases = self.leases.as_ref();
         leases.map_or(Ok(()), |leases| leases.check(id, now_ns))
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use engine::OpError;
-use model::VbId;
+use model::{Now, VbId};
 use storage::KvStore;
 
 use crate::Bucket;
@@ -78,6 +78,12 @@ impl<S: KvStore> Bucket<S> {
     pub(crate) fn is_sealed(&self, id: VbId) -> bool {
         self.slot(id)
             .is_some_and(|slot| slot.sealed.load(Ordering::Relaxed))
+    }
+
+    /// Returns whether the bucket may change documents of an active vBucket by itself: it is not sealed, and may serve.
+    /// After the end of its lease another copy may have taken over, which would lack these changes.
+    pub(crate) fn may_change(&self, id: VbId, now: Now) -> bool {
+        !self.is_sealed(id) && self.check_lease(id, now.mono_ns).is_ok()
     }
 }
 

@@ -196,7 +196,7 @@ impl<S: KvStore> Bucket<S> {
                 }
                 let now = self.clock.now();
                 let looked = self.with_vbucket_for(Hold::Expire, vb, |vbucket| {
-                    if self.is_sealed(vb) {
+                    if !self.may_change(vb, now) {
                         return Outcome::Done(false);
                     }
                     vbucket.expire_key(key, now)

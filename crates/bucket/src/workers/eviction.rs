@@ -157,7 +157,7 @@ impl<S: KvStore> Bucket<S> {
             let now = self.clock.now();
             let progress = self.with_vbucket_for(Hold::Evict, vb, |vbucket| {
                 let is_replica = vbucket.state() != VbState::Active;
-                let stays = self.eviction() == Eviction::Delete && self.is_sealed(vb);
+                let stays = self.eviction() == Eviction::Delete && !self.may_change(vb, now);
                 (is_replica == replicas && !stays).then(|| match self.eviction() {
                     Eviction::Delete => vbucket.delete_cold(SLOTS_PER_HOLD, excess, now),
                     _ => vbucket.evict_cold(SLOTS_PER_HOLD, excess, now, &mut garbage),

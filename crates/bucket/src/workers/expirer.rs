@@ -66,7 +66,8 @@ impl<S: KvStore> Bucket<S> {
             let now = self.clock.now();
             let vb = VbId(pass.vb);
             let progress = self.with_vbucket_for(Hold::Expire, vb, |vbucket| {
-                (!self.is_sealed(vb)).then(|| vbucket.expire_due(SLOTS_PER_HOLD, now))
+                self.may_change(vb, now)
+                    .then(|| vbucket.expire_due(SLOTS_PER_HOLD, now))
             });
             let progress = progress.flatten();
             let changed = progress.map_or(0, |progress| progress.changed as u64);

@@ -2,19 +2,23 @@
 
 use std::sync::Arc;
 
-use bucket::Bucket;
+use bucket::{Bucket, BucketOptions, CompactionRules, Counters, Flushed, Leases};
 use collections::{CollectionSettings, Manifest, WantedCollection, WantedScope};
 use engine::{Decision, OpError, Outcome, Requirement, StoreMode, Write};
 use model::{Cas, Draft, DurabilityLevel, Meta, Seqno, VbId, VbState, VbUuid};
 use storage::KvStore;
 
+use crate::full_eviction::{evict_all, whole};
 use crate::world::{Ear, Kept, Ops, ROOMY, options, stored, warm};
 
 const VB: VbId = VbId(0);
 
 /// Creates a bucket of a cluster with two nodes; its only vBucket is active and has no lease.
 fn member() -> Arc<Bucket<Kept>> {
-    let mut options = options(1, ROOMY);
+    member_with(options(1, ROOMY))
+}
+
+fn member_with(mut options: BucketOptions) -> Arc<Bucket<Kept>> {
     options.member = true;
     let bucket = warm(options, Kept::default(), 1);
     let chains = Some(r#"[["here","there"]]"#.to_owned());
@@ -104,4 +108,25 @@ fn sealed_vbucket_has_no_changes_of_its_own_until_its_state_changes() {
     }
     assert!(high() > before, "it has the collections");
     assert_eq!(bucket.expiry_step(), 1);
+}
+
+/// Another copy may have taken over meanwhile.
+#[test]
+fn vbucket_without_a_lease_has_no_changes_of_its_own() {
+    let bucket = member_with(whole(1, ROOMY));
+    lease(&bucket, u64::MAX);
+    crate::expiry::set_until(&bucket, 0, "on disk", 1);
+    bucket.set(0, "stays", b"v");
+    assert_eq!(bucket.flush_step(), Flushed::Clean);
+    evict_all(&bucket);
+    crate::expiry::set_until(&bucket, 0, "in memory", 1);
+    let expired = || {
+        let in_memory = bucket.expiry_step();
+        bucket.compact(VB, CompactionRules::default()).unwrap();
+        (in_memory, Counters::read(&bucket.compaction().expired))
+    };
+    lease(&bucket, Leases::EXPIRED_NS);
+    assert_eq!(expired(), (0, 0));
+    lease(&bucket, u64::MAX);
+    assert_eq!(expired(), (1, 1));
 }
