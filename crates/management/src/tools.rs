@@ -40,7 +40,7 @@ static FIXED: &[FixedSetting] = &[
         path: "/settings/autoReprovision",
         shown: r#"{"enabled":false,"max_nodes":1,"count":0}"#,
         taken: &[("enabled", "false")],
-        reason: "A replica becomes active when it is told to: settee promote",
+        reason: "A cluster elects active copies; elsewhere a replica becomes active with settee promote",
     },
     FixedSetting {
         path: "/settings/passwordPolicy",
@@ -68,15 +68,15 @@ static FIXED: &[FixedSetting] = &[
     },
     FixedSetting {
         path: "/settings/rebalance",
-        shown: r#"{"rebalanceMovesPerNode":4}"#,
-        taken: &[("rebalanceMovesPerNode", "4")],
-        reason: "Nothing is ever moved between nodes",
+        shown: r#"{"rebalanceMovesPerNode":2}"#,
+        taken: &[("rebalanceMovesPerNode", "2")],
+        reason: "A rebalance of a cluster fills two vBuckets of a node at a time",
     },
     FixedSetting {
         path: "/settings/retryRebalance",
         shown: r#"{"enabled":false,"afterTimePeriod":300,"maxAttempts":1}"#,
         taken: &[("enabled", "false")],
-        reason: "Nothing is ever moved between nodes",
+        reason: "A rebalance that pauses goes on when it is told to: settee cluster rebalance",
     },
     FixedSetting {
         path: "/settings/developerPreview",

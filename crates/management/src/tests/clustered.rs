@@ -151,6 +151,14 @@ async fn a_rebalance_is_shown_as_a_task() {
     assert!(said.contains("fixed"), "{said}");
 }
 
+#[tokio::test]
+async fn the_number_of_moves_is_that_of_the_controller() {
+    let (fixture, _) = clustered();
+    let shown = fixture.get_json("/settings/rebalance").await;
+    let moves = cluster::Settings::default().moves_per_node;
+    assert_eq!(shown["rebalanceMovesPerNode"], moves);
+}
+
 /// Marks a node as failed over by an operator.
 fn fail_over(member: &FakeMember, id: u16) {
     member.put_node(id, NodeState::Failed);
