@@ -9,6 +9,7 @@ use copies::ConfirmedPosition;
 use crate::bugs::{BUGS, Bug};
 use crate::failures::ready;
 use crate::moments::Theme;
+use crate::producer::Reads;
 use crate::subscriber::Subscriber;
 use crate::world::World;
 
@@ -54,7 +55,11 @@ fn run(seed: u64, bug: Option<Bug>, verbose: bool) -> Result<u64, String> {
         world.skew_all();
     }
     if seed / 16 % 2 == 1 {
-        world.subscriber = Some(Subscriber::new(seed, seed % 3 != 1));
+        let reads = match seed % 3 {
+            1 => Reads::Unkeyed,
+            _ => [Reads::All, Reads::Scope, Reads::Collection][(seed / 32 % 3) as usize],
+        };
+        world.subscriber = Some(Subscriber::new(seed, reads));
     }
     world.run(1_500);
     world.order(Order::Rebalance);

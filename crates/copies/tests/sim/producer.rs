@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bucket::{Backfill, BackfillBuffer, BackfillChunk, BackfillNews, Bucket, ReadySet, WantedRows};
+use bucket::{
+    Backfill, BackfillBuffer, BackfillChunk, BackfillNews, Bucket, ChosenRows, ReadySet, WantedRows,
+};
 use collections::{CollectionChange, SystemEvent};
 use engine::dcp::{
     ClaimedPosition, Event, FillResult, OpenedStream, RollbackRules, Snapshot, StoreRows, Stream,
-    StreamAsk, StreamEnd, StreamOptions, StreamRefusal,
+    StreamAsk, StreamEnd, StreamFilter, StreamOptions, StreamRefusal,
 };
 use engine::{Garbage, VBucket};
-use model::{Cas, Document, DurabilityLevel, Kind, SnapshotRange, VbId};
+use model::{Cas, CollectionId, Document, DurabilityLevel, Kind, ScopeId, SnapshotRange, VbId};
 use wire::dcp::{
     Abort, CollectionEvent, Commit, Deletion, EndReason, EventId, Expiration, MarkerFlags,
     MarkerVersion, Mutation, Prepare, SeqnoAcknowledged, SeqnoAdvanced, SnapshotMarker,
@@ -19,7 +21,7 @@ use wire::dcp::{
 use wire::response::encode_failover_entries;
 use wire::{Envelope, Frame, Message, Opaque, Opcode, Response, Status};
 
-use crate::buckets::Deaf;
+use crate::buckets::{Deaf, KEYS, KEYS_DEFAULT};
 use crate::bugs::Bug;
 use crate::disk::Disk;
 
@@ -38,14 +40,51 @@ struct Entry {
     backfill: Option<Backfill>,
 }
 
+/// Part of a bucket that a peer reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reads {
+    /// Everything, with the numbers of collections in keys.
+    All,
+    /// The same, since there is only one scope, by a filter.
+    Scope,
+    /// The default collection, by a filter.
+    Collection,
+    /// The default collection, by a peer that does not know collections.
+    Unkeyed,
+}
+
+impl Reads {
+    pub(crate) fn has_collections(self) -> bool {
+        self != Self::Unkeyed
+    }
+
+    /// Number of keys that the peer gets.
+    pub(crate) fn keys(self) -> u8 {
+        match self {
+            Self::All | Self::Scope => KEYS,
+            Self::Collection | Self::Unkeyed => KEYS_DEFAULT,
+        }
+    }
+
+    fn filter(self, vbucket: &VBucket) -> Option<StreamFilter> {
+        match self {
+            Self::All | Self::Unkeyed => None,
+            Self::Scope => Some(StreamFilter::scope(ScopeId::DEFAULT, vbucket)),
+            Self::Collection => {
+                let ids = Box::new([CollectionId::DEFAULT]);
+                Some(StreamFilter::Collections(ids))
+            }
+        }
+    }
+}
+
 /// Agreement of a producer with its peer.
 pub(crate) struct Peer {
     /// Name of the peer's cursors, and of a node in chains.
     pub(crate) name: String,
     /// Whether it is a node, which gets prepares and their decisions.
     pub(crate) sync_writes: bool,
-    /// Whether its keys have the numbers of collections.
-    pub(crate) keyed: bool,
+    pub(crate) reads: Reads,
     pub(crate) bug: Option<Bug>,
 }
 
@@ -54,7 +93,7 @@ impl Peer {
         Self {
             name,
             sync_writes: true,
-            keyed: true,
+            reads: Reads::All,
             bug,
         }
     }
@@ -95,7 +134,7 @@ impl Peer {
                     ignore_purged: self.is_client_with(Bug::PurgeIgnored),
                 },
                 sync_writes: self.sync_writes,
-                wants_advances: self.keyed,
+                wants_advances: self.reads.has_collections(),
                 ..StreamOptions::default()
             },
         }
@@ -104,7 +143,7 @@ impl Peer {
     /// Opens a stream of a vBucket.
     fn open(&self, vbucket: &mut VBucket, ask: StreamAsk) -> Result<OpenedStream, StreamRefusal> {
         let opened = Stream::open(vbucket, &self.name, ask);
-        match opened {
+        let mut opened = match opened {
             Err(StreamRefusal::Rollback(_)) if self.is_client_with(Bug::RollbackNotTold) => {
                 let mut ask = ask;
                 let at = ask.position.seqno.min(vbucket.high_seqno());
@@ -115,7 +154,11 @@ impl Peer {
                 Stream::open(vbucket, &self.name, ask)
             }
             opened => opened,
+        };
+        if let (Ok(opened), Some(filter)) = (&mut opened, self.reads.filter(vbucket)) {
+            opened.stream.limit_to(filter);
         }
+        opened
     }
 }
 
@@ -291,7 +334,12 @@ impl Entry {
             Some(FillResult::Ready | FillResult::Latest) | None => true,
             Some(FillResult::Idle | FillResult::HandOver) => false,
             Some(FillResult::Backfill(range)) => {
-                let rows = WantedRows::Newest(None);
+                let only = self.stream.only_rows().map(|only| ChosenRows {
+                    collections: only.collections,
+                    by_key: only.by_key,
+                    sparse: 0,
+                });
+                let rows = WantedRows::Newest(only);
                 self.backfill = Some(bucket.backfill(vb, range, rows, buffer));
                 true
             }
@@ -341,6 +389,7 @@ fn encode(event: &Event<'_>, (vb, opaque): (VbId, Opaque), peer: &Peer, out: &mu
             };
             EndMessage { reason }.encode(&envelope, out)
         }
+        Event::Advanced(_) if peer.is_client_with(Bug::AdvanceNotSent) => return,
         Event::Advanced(seqno) => SeqnoAdvanced { seqno: *seqno }.encode(&envelope, out),
         Event::OutOfOrder { .. } | Event::State(_) => {
             unreachable!("{event:?} was not agreed on")
@@ -412,9 +461,9 @@ fn event(document: &Document, envelope: &Envelope<'static>, out: &mut Vec<u8>) {
 
 fn change(document: &Document, envelope: Envelope<'static>, peer: &Peer, out: &mut Vec<u8>) {
     let (seqno, key, prepared) = (document.seqno(), document.key(), document.prepare_seqno());
-    let kind = document.kind();
+    let (kind, keyed) = (document.kind(), peer.reads.has_collections());
     let (key, kind) = (
-        if peer.keyed { key } else { &key[1..] },
+        if keyed { key } else { &key[1..] },
         if peer.sync_writes { kind } else { kind.plain() },
     );
     let stamped = Envelope {
@@ -437,7 +486,7 @@ fn change(document: &Document, envelope: Envelope<'static>, peer: &Peer, out: &m
             value: document.value(),
         }
         .encode(&stamped, out),
-        Kind::Expiration if peer.keyed => Expiration {
+        Kind::Expiration if keyed => Expiration {
             seqno,
             rev: document.rev(),
             delete_time: document.expiry(),

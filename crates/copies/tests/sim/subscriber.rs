@@ -12,9 +12,9 @@ use wire::dcp::{CollectionEvent, EventId, parse_rollback};
 use wire::response::FailoverEntries;
 use wire::{Envelope, Frame, Magic, Message as _, Status};
 
-use crate::buckets::{KEYS, KEYS_DEFAULT, Read, VBUCKETS, key};
+use crate::buckets::{KEYS_DEFAULT, Read, VBUCKETS, key};
 use crate::link::frames;
-use crate::producer::{Peer, Producer};
+use crate::producer::{Peer, Producer, Reads};
 use crate::rng::Rng;
 use crate::world::World;
 
@@ -116,8 +116,7 @@ impl Followed {
 }
 
 pub(crate) struct Subscriber {
-    /// Whether it knows collections; otherwise it gets documents of the default one.
-    keyed: bool,
+    reads: Reads,
     rng: Rng,
     away_until_ms: u64,
     followed: BTreeMap<Vb, Followed>,
@@ -127,9 +126,9 @@ pub(crate) struct Subscriber {
 }
 
 impl Subscriber {
-    pub(crate) fn new(seed: u64, keyed: bool) -> Self {
+    pub(crate) fn new(seed: u64, reads: Reads) -> Self {
         Self {
-            keyed,
+            reads,
             rng: Rng::new(seed ^ 0x5ab5_c71b),
             away_until_ms: 0,
             followed: BTreeMap::new(),
@@ -166,36 +165,37 @@ impl Subscriber {
             }
             return Ok(());
         }
-        let (seqno, change) = match take(frame, &mut followed.streams, self.keyed)? {
-            StreamMessage::Nothing | StreamMessage::Noop => return Ok(()),
-            StreamMessage::Ended { again, .. } => {
-                assert!(again, "no stream has an end");
-                followed.connection = None;
-                return Ok(());
-            }
-            StreamMessage::System(event) => {
-                let parsed = CollectionEvent::parse(event.value).expect("an event");
-                let id = parsed.collection.expect("a collection").0;
-                let begun = event.event == EventId::BEGIN_COLLECTION;
-                let change = if begun {
-                    Brought::Begun(id)
-                } else {
-                    Brought::Dropped(id)
-                };
-                (event.seqno, change)
-            }
-            StreamMessage::Change(change) => {
-                let collection = change.collection.0 as u8;
-                let change = change.named(changes::Names::default());
-                let key = [&[collection], change.key].concat();
-                let number = change.value.map(|value| {
-                    let text = std::str::from_utf8(value).ok();
-                    let number = text.and_then(|text| text.parse().ok());
-                    number.expect("the number of a write")
-                });
-                (change.seqno, Brought::Document(key, number, change.cas))
-            }
-        };
+        let (seqno, change) =
+            match take(frame, &mut followed.streams, self.reads.has_collections())? {
+                StreamMessage::Nothing | StreamMessage::Noop => return Ok(()),
+                StreamMessage::Ended { again, .. } => {
+                    assert!(again, "no stream has an end");
+                    followed.connection = None;
+                    return Ok(());
+                }
+                StreamMessage::System(event) => {
+                    let parsed = CollectionEvent::parse(event.value).expect("an event");
+                    let id = parsed.collection.expect("a collection").0;
+                    let begun = event.event == EventId::BEGIN_COLLECTION;
+                    let change = if begun {
+                        Brought::Begun(id)
+                    } else {
+                        Brought::Dropped(id)
+                    };
+                    (event.seqno, change)
+                }
+                StreamMessage::Change(change) => {
+                    let collection = change.collection.0 as u8;
+                    let change = change.named(changes::Names::default());
+                    let key = [&[collection], change.key].concat();
+                    let number = change.value.map(|value| {
+                        let text = std::str::from_utf8(value).ok();
+                        let number = text.and_then(|text| text.parse().ok());
+                        number.expect("the number of a write")
+                    });
+                    (change.seqno, Brought::Document(key, number, change.cas))
+                }
+            };
         let place = (vb, followed.history(seqno), seqno);
         let first = self.seen.entry(place).or_insert_with(|| change.clone());
         if *first != change {
@@ -314,7 +314,7 @@ impl World {
         let peer = Peer {
             name: format!("subscriber {}", connection.number),
             sync_writes: false,
-            keyed: subscriber.keyed,
+            reads: subscriber.reads,
             bug: self.bug,
         };
         let bucket = node.vbs.buckets.get_mut(&vb.bucket).expect("a bucket");
@@ -388,15 +388,16 @@ impl World {
                 return Some(format!("subscriber: {vb:?} has no stream"));
             };
             let high = node.vbs.high_seqno(vb);
-            if subscriber.keyed && high != followed.seqno(vb) || !followed.is_whole(vb) {
+            if subscriber.reads.has_collections() && high != followed.seqno(vb)
+                || !followed.is_whole(vb)
+            {
                 let at = followed.streams.position().places[usize::from(vb.number)];
                 return Some(format!(
                     "subscriber: {vb:?} is at {at:?}, n{active} at {high:?}"
                 ));
             }
             let mut documents = followed.documents();
-            let keys = if subscriber.keyed { KEYS } else { KEYS_DEFAULT };
-            for number in 0..keys {
+            for number in 0..subscriber.reads.keys() {
                 let key = key(number, node.vbs.collection(vb.bucket));
                 let has = key.and_then(|key| documents.remove(&key[..]));
                 let had = match node.vbs.read(vb, number) {
