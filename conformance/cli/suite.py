@@ -32,7 +32,7 @@ suite = Suite("cli")
 
 GET_META, COMPACT_DB = 0xA0, 0xB3
 
-USAGE, DATA, NO_INPUT, UNAVAILABLE, NO_ACCESS, CONFIG = 64, 65, 66, 69, 77, 78
+USAGE, DATA, NO_INPUT, UNAVAILABLE, OS, NO_ACCESS, CONFIG = 64, 65, 66, 69, 71, 77, 78
 
 
 class World:
@@ -617,6 +617,16 @@ def statistics_end_with_their_reader(world):
         shown.stdout.close()
         equal((shown.wait(30), shown.stderr.read()), (0, b""), f"end of stat {more} behind a pipe that was closed")
         shown.stderr.close()
+
+
+@suite.test
+def help_ends_with_its_reader_and_tells_that_it_cannot_be_written(world):
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as left, open("/dev/full", "w") as full:
+        for to, expected in ((left, (0, b"")), (full, (OS, b"settee: standard output: No space left on device (os error 28)\n"))):
+            shown = subprocess.run([binary(), "serve", "--help"], stdout=to, stderr=subprocess.PIPE, timeout=30)
+            equal((shown.returncode, shown.stderr), expected, "end of help")
 
 
 @suite.test

@@ -130,10 +130,12 @@ fn main() -> ExitCode {
 /// Reports an error of clap. Help and version are answers; everything else is a usage error.
 fn explain(error: &clap::Error) -> ExitCode {
     let printed = error.print();
-    match (error.use_stderr(), printed) {
-        (true, _) => ExitCode::from(Sysexit::Usage as u8),
-        (false, Ok(())) => ExitCode::SUCCESS,
-        (false, Err(_)) => ExitCode::from(Sysexit::Os as u8),
+    if error.use_stderr() {
+        return ExitCode::from(Sysexit::Usage as u8);
+    }
+    match output::ended(printed) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
     }
 }
 

@@ -9,7 +9,8 @@ use crate::connect::ConnectArgs;
 use crate::exit::{Failure, Sysexit};
 use crate::stderr::note;
 
-/// Continue with the copies on the nodes, after etcd was restored from a backup
+/// Continue with the copies on the nodes, after etcd was restored from a backup or
+/// lost everything
 ///
 /// All copies are sealed, and the best one of each vBucket becomes active. Every node must run, except those
 /// given up with --lost. Exit code 75 when some nodes do not answer, or when it does not end in time: then order

@@ -36,6 +36,7 @@ pub(crate) struct InitArgs {
     #[command(flatten)]
     login: EtcdArgs,
     /// Duration of a node's lease in seconds, 1 to 60; a failover takes some 3 seconds more
+    /// [default: 5]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=60))]
     lease: Option<u64>,
     /// Let its nodes connect to each other over TLS: each must be started with --kv-tls-port, a certificate for
