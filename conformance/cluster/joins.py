@@ -1,10 +1,11 @@
 """Nodes that come to a cluster, and nodes that it does not take."""
 
 import json
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-from cluster import OUTSIDE, Cluster, member_of, status
+from cluster import OUTSIDE, Client, Cluster, member_of, status
 from etcd import Etcd, free_ports
 from harness import Node, equal, eventually, finished
 from manage import call, must
@@ -50,6 +51,38 @@ def the_name_of_a_node_is_its_own(world):
         ends(first, CONFIG, "--node-name a")
         first.flags[-1] = "a"
         first.start()
+
+
+@suite.test
+def a_node_serves_nothing_once_a_copy_of_its_directory_has_started(world):
+    """What it acknowledged would pass for an acknowledgement of the copy, which may then be elected without it."""
+    with Cluster(world.etcd, world.name()) as cluster:
+        cluster.make_bucket()
+        first, node, last = cluster.nodes
+        copy = member_of(world.etcd, cluster.name, "b")
+        with copy.watched():
+            node.stop()
+            shutil.copytree(node.data, copy.data)
+            node.start()
+            eventually("it is served again", lambda: cluster.client().everywhere(), seconds=30)
+            copy.start()
+            eventually("it says so", lambda: "another process runs under this node's number" in node.log.read_text())
+            code, _, said = call(node, "PUT", "/settings/rbac/users/local/ana", password="secret1", roles="admin")
+            equal((code, "another process runs" in said), (503, True), "a change at the former process")
+            client = Client([first, last, copy], "default")
+            keys = [f"key-{number}".encode() for number in range(300)]
+            for key in keys:
+                client.set(key, b'"value"', durable=True)
+            # Only the copy and the last node have the documents now.
+            node.kill()
+            first.kill()
+            client = Client([last, copy], "default")
+            for key in keys:
+                equal(client.get(key), b'"value"', "an acknowledged document")
+            copy.kill()
+        first.start()
+        node.start()
+        eventually("the former process starts again", lambda: node.log.read_text().count("settee ready") == 3)
 
 
 @suite.test

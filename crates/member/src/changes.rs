@@ -22,6 +22,9 @@ const OTHERS_LIMIT: Duration = Duration::from_secs(5);
 const FOLLOW_LOOK: Duration = Duration::from_millis(10);
 /// Refusal by a node that was removed.
 const REMOVED: &str = "this node was removed from the cluster: ask another one (if it starts again, it joins as a new node)";
+/// Refusal by a process that another one replaced.
+const REPLACED: &str =
+    "another process runs under this node's number: ask that one, or another node";
 
 /// A draft of a transaction.
 #[derive(Default)]
@@ -61,8 +64,13 @@ fn spec_of(settings: &BucketSettings) -> BucketSpec {
 impl Shared {
     /// Makes a change, and waits until this node has applied it.
     pub(crate) fn change(&self, change: AgreedChange) -> Result<(), ChangeError> {
-        if self.status.read().removed {
-            return Err(ChangeError::Unavailable(REMOVED.to_owned()));
+        let (removed, replaced) = {
+            let status = self.status.read();
+            (status.removed, status.replaced)
+        };
+        if removed || replaced {
+            let reason = if replaced { REPLACED } else { REMOVED };
+            return Err(ChangeError::Unavailable(reason.to_owned()));
         }
         let view = self.view();
         let mut draft = DraftTxn::default();

@@ -21,6 +21,9 @@ impl CleanStop {
     /// # Errors
     /// The reason why it is not recorded; then the next start elects as after a crash.
     pub(crate) fn record(shared: &Shared) -> Result<(), String> {
+        if shared.status.read().replaced {
+            return Err("another process runs under this node's number".to_owned());
+        }
         let all = shared.table.all();
         let complete = all
             .iter()

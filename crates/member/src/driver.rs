@@ -120,6 +120,9 @@ impl Driver {
         let now_ms = self.shared.now_ms();
         let outputs = self.participant.tick(now_ms, &self.shared.table);
         self.carry(outputs);
+        if self.participant.is_replaced() {
+            self.leave();
+        }
         self.renew();
         self.shared.problems.log(now_ms);
         let users = self.participant.view().users.as_ref();
@@ -177,6 +180,9 @@ impl Driver {
     }
 
     fn packet(&mut self, envelope: Envelope) {
+        if self.participant.is_replaced() {
+            return;
+        }
         let (from, now_ms) = (envelope.from, self.shared.now_ms());
         let table = &self.shared.table;
         match envelope.packet {
@@ -273,9 +279,17 @@ impl Driver {
         }
     }
 
+    /// Ends the part of this process in the cluster: another one has its number. What it acknowledged from here on would
+    /// pass for an acknowledgement of the other one.
+    fn leave(&self) {
+        for hosted in self.shared.table.all() {
+            hosted.links.lock().clear();
+        }
+    }
+
     /// Extends the leases of the node's copies as far as its own lease and the last confirmations allow.
     fn renew(&self) {
-        let alive = !self.participant.is_disk_dead();
+        let alive = !self.participant.is_disk_dead() && !self.participant.is_replaced();
         let until_ms = alive.then(|| self.participant.lease_until_ms());
         let now_ms = self.shared.now_ms();
         self.shared.pause.renew(now_ms, until_ms.unwrap_or(0));
@@ -294,6 +308,7 @@ impl Driver {
         MemberStatus {
             etcd_problem: self.shared.etcd_failures.lock().reason(now_ms),
             removed: self.participant.is_removed(),
+            replaced: self.participant.is_replaced(),
             controller: view.controller.as_ref().map(|entry| entry.value.node),
             etcd_silent_ms: now_ms.saturating_sub(self.heard_ms),
             lease_left_ms: self.participant.lease_until_ms().saturating_sub(now_ms),
@@ -321,7 +336,13 @@ impl Driver {
         } else {
             Arc::clone(&before)
         };
-        *self.shared.status.write() = self.status(Arc::clone(&view));
+        let status = self.status(Arc::clone(&view));
+        if status.replaced && !self.shared.status.read().replaced {
+            tracing::error!(
+                "another process runs under this node's number: this one serves nothing any more, end it. Was it started on a copy of the data directory?"
+            );
+        }
+        *self.shared.status.write() = status;
         if !is_new {
             return;
         }

@@ -39,6 +39,8 @@ pub struct MemberStatus {
     pub silent_ms: BTreeMap<NodeId, u64>,
     /// Whether an operator removed this node from the cluster.
     pub removed: bool,
+    /// Whether another process has this node's number: this one is out of the cluster.
+    pub replaced: bool,
     /// Elections and moves, if this node runs the controller.
     pub progress: Option<Progress>,
 }

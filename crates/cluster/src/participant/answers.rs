@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::lease::NodeLease;
-use super::machine::{Copies, Participant, Purpose};
+use super::machine::{Copies, Exclusion, Identity, Participant, Purpose};
 use crate::agreed::{Key, NodeState, Seen, View};
 use crate::coord::{Answer, KeyChange, LeaseId, Range, Request, RequestId};
 use crate::map::{BucketId, Vb, Version};
@@ -252,25 +252,37 @@ impl Participant {
         self.check_removal(now_ms);
     }
 
-    /// Checks whether this node was removed, or another one has its number: it does not come back by itself.
+    /// Checks whether this node was removed, or another process has its number: it does not come back by itself.
     fn check_removal(&mut self, now_ms: u64) {
         let (me, joined) = (self.identity.node, self.joined);
         let known = joined > 0 && self.view.revision >= joined;
         let is_gone = known && !self.view.nodes.contains_key(&me);
-        if self.removed || !(is_gone || self.is_replaced()) {
+        let exclusion = match (self.has_successor(), is_gone) {
+            (true, _) => Exclusion::Replaced,
+            (false, true) => Exclusion::Removed,
+            (false, false) => return,
+        };
+        if self.excluded.is_some() {
             return;
         }
         if let NodeLease::Held { lease, .. } = self.lease {
             self.request(Purpose::Revoke(me, lease), Request::Revoke(lease), now_ms);
         }
-        (self.lease, self.removed) = (NodeLease::None, true);
+        (self.lease, self.excluded) = (NodeLease::None, Some(exclusion));
     }
 
-    /// Whether another node has this node's number: an adoption wrote it, which the backup of etcd lacked when this node
-    /// joined.
-    pub(super) fn is_replaced(&self) -> bool {
-        let entry = self.view.nodes.get(&self.identity.node);
-        entry.is_some_and(|entry| entry.value.uuid != self.identity.new.uuid)
+    /// Whether another process has this node's number. Either another node has it: an adoption wrote it, which the backup
+    /// of etcd lacked when this node joined. Or a copy of this node's data directory was started after this process.
+    fn has_successor(&self) -> bool {
+        let Identity {
+            node, boot, new, ..
+        } = &self.identity;
+        let entry = self.view.nodes.get(node);
+        let is_other_node = entry.is_some_and(|entry| entry.value.uuid != new.uuid);
+        let alive = self.view.alive.get(node).filter(|_| self.joined > 0);
+        let is_later_start = alive
+            .is_some_and(|entry| entry.mod_revision > self.joined && entry.value.boot != *boot);
+        is_other_node || is_later_start
     }
 
     fn take_all_chunks(&mut self) -> BTreeSet<Vb> {

@@ -82,6 +82,15 @@ pub(super) struct PendingSeal {
     pub(super) since_ms: u64,
 }
 
+/// Reason why a process is out of the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Exclusion {
+    /// An operator removed the node.
+    Removed,
+    /// Another process took its number.
+    Replaced,
+}
+
 /// A node's part in its cluster.
 #[derive(Clone, Debug)]
 pub struct Participant {
@@ -112,8 +121,8 @@ pub struct Participant {
     look_at_all_ms: u64,
     /// Revision at which the lease was taken.
     pub(super) joined: u64,
-    /// Whether an operator removed the node.
-    pub(super) removed: bool,
+    /// The reason why this process is out of the cluster until its next start.
+    pub(super) excluded: Option<Exclusion>,
     /// Newest state of etcd that this node has seen, also before its start.
     pub(super) newest: Seen,
     /// Value of `newest` when etcd was last read.
@@ -160,7 +169,7 @@ impl Participant {
             look_ms: 0,
             look_at_all_ms: 0,
             joined: 0,
-            removed: false,
+            excluded: None,
             newest,
             newest_when_asked: newest,
             went_back_ms: None,
@@ -208,7 +217,13 @@ impl Participant {
 
     /// Whether an operator removed the node from the cluster. It comes back as a new node at its next start.
     pub fn is_removed(&self) -> bool {
-        self.removed
+        self.excluded == Some(Exclusion::Removed)
+    }
+
+    /// Whether another process took this node's number: another node after an adoption, or one that was started on a copy
+    /// of this node's data directory. This one makes no step, sends nothing and must serve nothing, whatever replicas confirm.
+    pub fn is_replaced(&self) -> bool {
+        self.excluded == Some(Exclusion::Replaced)
     }
 
     /// Whether etcd lacks a state that this node had seen, as after a restore from a backup. The node then
@@ -259,7 +274,7 @@ impl Participant {
         std::mem::take(&mut self.outputs)
     }
 
-    /// Returns the outputs. A node whose number another one has makes no step and sends nothing under that number.
+    /// Returns the outputs. A node whose number another process has makes no step and sends nothing under that number.
     fn take_outputs(&mut self) -> Vec<Output> {
         let mut outputs = std::mem::take(&mut self.outputs);
         if self.is_replaced() {

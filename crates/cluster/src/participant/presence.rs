@@ -118,7 +118,7 @@ impl Participant {
     fn may_ask(&self, now_ms: u64) -> bool {
         let pause_ms = self.settings.request_ms;
         let soon = self.went_back_ms.is_some_and(|at| now_ms < at + pause_ms);
-        !self.removed && !self.waits_for_disk() && !soon
+        self.excluded.is_none() && !self.waits_for_disk() && !soon
     }
 
     /// Takes a lease, or renews it, and writes the node's health.

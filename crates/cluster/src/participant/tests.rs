@@ -5,7 +5,7 @@ use super::{Copies, Identity, NodeLease, Output, Participant};
 use crate::agent::{Completeness, Copy, Role, Step};
 use crate::agreed::{Alive, Chunk, ClusterId, Controller, Key, Node, Seen, View};
 use crate::condition::Condition;
-use crate::coord::{Answer, Compare, KeyChange, KeyValue, LeaseId, Range, Request};
+use crate::coord::{Answer, Compare, KeyChange, KeyValue, LeaseId, Range, Request, RequestId};
 use crate::map::{BucketId, Chain, NodeId, Row, Vb};
 use crate::message::{Message, Order};
 use crate::promotion::Position;
@@ -267,24 +267,23 @@ fn controller_that_was_an_earlier_start_of_this_node_is_replaced_at_once() {
     }
 }
 
-#[test]
-fn f6_node_whose_number_an_adoption_gave_to_another_one_does_nothing() {
+/// Returns a participant that holds this lease since revision 3, and the request of its watch.
+fn joined(lease: LeaseId) -> (Participant, RequestId) {
     let mut participant = participant();
     participant.joined = 3;
-    let (sent_ms, lease) = (0, LeaseId(9));
-    participant.lease = NodeLease::held(&participant.settings, lease, sent_ms);
+    participant.lease = NodeLease::held(&participant.settings, lease, 0);
     participant.watching_since_ms = Some(0);
     let watch = participant.request(Purpose::Watch, Request::Get(Range::Key(String::new())), 0);
     participant.watch = Some(watch);
     participant.outputs.clear();
-    let other = Node {
-        uuid: "other".into(),
-        ..Node::default()
-    };
-    let (revision, changes) = (
-        4,
-        vec![put(4, Key::Node(ME), &other), row(4, [ME, OTHER], 2)],
-    );
+    (participant, watch)
+}
+
+/// Asserts that a change ends the part of this process in the cluster, and that a row makes no step any more.
+fn assert_replaced_by(change: KeyChange) {
+    let lease = LeaseId(9);
+    let (mut participant, watch) = joined(lease);
+    let (revision, changes) = (4, vec![change, row(4, [ME, OTHER], 2)]);
     let answer = Answer::Changes { revision, changes };
     let outputs = participant.answer(watch, &answer, 1, &NoCopies);
     assert_eq!(outputs.len(), 1, "{outputs:?}");
@@ -292,5 +291,36 @@ fn f6_node_whose_number_an_adoption_gave_to_another_one_does_nothing() {
     let later = participant.tick(100_000, &NoCopies);
     let acts = |output: &Output| !matches!(output, Output::Request(..));
     assert!(!later.iter().any(acts), "{later:?}");
-    assert!(participant.is_removed());
+    assert!(participant.is_replaced());
+}
+
+#[test]
+fn f6_node_whose_number_an_adoption_gave_to_another_one_does_nothing() {
+    let other = Node {
+        uuid: "other".into(),
+        ..Node::default()
+    };
+    assert_replaced_by(put(4, Key::Node(ME), &other));
+}
+
+#[test]
+fn process_does_nothing_once_a_copy_of_its_directory_has_started() {
+    let started = |boot| Alive {
+        boot,
+        ..Alive::default()
+    };
+    assert_replaced_by(put(4, Key::Alive(ME), &started(2)));
+    // The last start before this one, and a change of this node's own health.
+    for change in [
+        put(3, Key::Alive(ME), &started(2)),
+        put(4, Key::Alive(ME), &started(1)),
+    ] {
+        let (mut participant, watch) = joined(LeaseId(9));
+        let changes = vec![put(2, Key::Node(ME), &Node::default()), change];
+        let (revision, changes) = (4, changes);
+        let answer = Answer::Changes { revision, changes };
+        let outputs = participant.answer(watch, &answer, 1, &NoCopies);
+        assert_eq!(outputs, []);
+        assert_eq!(participant.excluded, None);
+    }
 }
