@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
-use cluster::agreed::{Node, Seen};
+use cluster::agreed::Node;
 
-use crate::host::CleanStop;
+use crate::host::{CleanStop, MemberRecord};
 use crate::join::put_node;
 use crate::shared::Shared;
 
@@ -33,8 +33,12 @@ impl CleanStop {
             complete: complete.collect(),
         };
         let uuid = shared.cluster.uuid();
-        let (seen, _) = shared.host.kept_seen(&uuid)?;
-        shared.host.keep_seen(&uuid, seen, Some(stop))?;
+        let kept = shared.host.kept_record(&uuid)?;
+        let record = MemberRecord {
+            stop: Some(stop),
+            ..kept
+        };
+        shared.host.keep_record(&uuid, record)?;
         let view = shared.view();
         let me = view.nodes.get(&shared.me);
         let me = me.ok_or("the node is not in the cluster")?;
@@ -51,12 +55,8 @@ impl CleanStop {
         Ok(())
     }
 
-    /// Removes the record, which was stored with `kept`, and marks the complete copies if etcd had the same stop.
-    pub(crate) fn take(&self, shared: &Shared, kept: Seen, in_etcd: Option<u64>) {
-        let removed = shared.host.keep_seen(&shared.cluster.uuid(), kept, None);
-        if removed.is_err() || in_etcd != Some(self.boot) {
-            return;
-        }
+    /// Marks the complete copies.
+    pub(crate) fn take(&self, shared: &Shared) {
         for hosted in shared.table.all() {
             if let Some(numbers) = self.complete.get(&hosted.id.to_string()) {
                 hosted.copies.keep_complete(numbers);

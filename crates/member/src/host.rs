@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cluster::agreed::Seen;
+use cluster::agreed::{Node, Seen};
 use registry::BucketSettings;
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +13,33 @@ pub struct CleanStop {
     pub(crate) boot: u64,
     /// vBuckets whose copies have everything that they acknowledged when they were active, by the UUID of the bucket.
     pub(crate) complete: BTreeMap<String, Vec<u16>>,
+}
+
+/// Record of a member in its data directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemberRecord {
+    /// The newest state of etcd that the node has seen.
+    pub seen: Seen,
+    /// The last stop, if it was clean and nothing was stored since.
+    pub stop: Option<CleanStop>,
+    /// Number of the last start, counted from 1; 0 if it is unknown.
+    pub starts: u64,
+}
+
+impl MemberRecord {
+    /// Counts a start of `node`, which is as in etcd, and removes the record of a clean stop. Returns the node with the
+    /// number of the start; with the former number if it is not on disk, since the next start would have the same.
+    pub(crate) fn count_start(&self, host: &dyn Host, cluster: &str, node: Node) -> Node {
+        let starts = self.starts.max(node.starts) + 1;
+        let begun = Self {
+            seen: self.seen,
+            stop: None,
+            starts,
+        };
+        let kept = host.keep_record(cluster, begun);
+        let starts = kept.map_or(self.starts, |()| starts);
+        Node { starts, ..node }
+    }
 }
 
 /// Reason why a bucket was not made.
@@ -57,18 +84,17 @@ pub trait Host: Send + Sync {
     /// The reason why it was not removed.
     fn drop_bucket(&self, name: &str) -> Result<(), String>;
 
-    /// Stores the state of etcd that the node has seen, for the cluster with this UUID, and after a clean stop of the
-    /// node the copies that are complete.
+    /// Stores the record for the cluster with this UUID.
     ///
     /// # Errors
     /// The reason why it is not on disk.
-    fn keep_seen(&self, cluster: &str, seen: Seen, stop: Option<CleanStop>) -> Result<(), String>;
+    fn keep_record(&self, cluster: &str, record: MemberRecord) -> Result<(), String>;
 
-    /// Returns the stored state for that cluster.
+    /// Returns the stored record for that cluster.
     ///
     /// # Errors
     /// The reason why it cannot be read.
-    fn kept_seen(&self, cluster: &str) -> Result<(Seen, Option<CleanStop>), String>;
+    fn kept_record(&self, cluster: &str) -> Result<MemberRecord, String>;
 
     /// Records that the node's data belongs to a node of a cluster, by the name and the UUID (32 hex digits)
     /// of the cluster.

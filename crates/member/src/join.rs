@@ -11,7 +11,7 @@ use registry::Registry;
 use tls::PeerTls;
 
 use crate::certificate_check::check_certificates;
-use crate::host::Host;
+use crate::host::{CleanStop, Host};
 
 /// Longest wait for an answer of etcd.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -62,8 +62,10 @@ pub(crate) struct Joined {
     pub(crate) me: NodeId,
     pub(crate) meta: Meta,
     pub(crate) node: Node,
-    /// Number of its start that ended with everything on disk, if it was the last one.
-    pub(crate) stopped: Option<u64>,
+    /// The newest state of etcd that the node has seen.
+    pub(crate) seen: Seen,
+    /// The last stop, if it was clean by its data directory and by etcd.
+    pub(crate) stop: Option<CleanStop>,
     /// TLS between the nodes.
     pub(crate) tls: Option<Arc<PeerTls>>,
 }
@@ -79,6 +81,8 @@ impl Joined {
         let cluster = etcd::find(etcd, &options.cluster).map_err(JoinError::Etcd)?;
         let meta = read_meta(etcd, cluster)?;
         let tls = peer_tls(&meta, options)?;
+        let record = host.kept_record(&cluster.uuid());
+        let record = record.map_err(JoinError::System)?;
         for _ in 0..TRIES {
             let found = nodes(etcd, cluster)?;
             let known = found.iter().find(|(_, node, _)| node.name == options.name);
@@ -100,8 +104,11 @@ impl Joined {
                     "this data directory is that of node {name}: start it with --node-name {name}"
                 )));
             }
+            if let Some((_, known, _)) = same {
+                check_age(known, record.starts)?;
+            }
             if same.is_none() && !node.bucket_names().is_empty() {
-                check_buckets(etcd, cluster, host)?;
+                check_buckets(etcd, cluster, &record.seen)?;
             }
             let me = match same {
                 Some((id, _, _)) => *id,
@@ -116,12 +123,17 @@ impl Joined {
             let seen = same.map_or(0, |(_, _, revision)| *revision);
             let is_new = same.is_none_or(|(_, known, _)| *known != value);
             if !is_new || put_node(etcd, cluster, (me, seen), &value, PATIENCE)? {
+                let stopped = same.and_then(|(_, known, _)| known.stopped);
+                let node = record.count_start(host, &cluster.uuid(), value);
+                let is_counted = node.starts > record.starts;
+                let is_clean = |stop: &CleanStop| is_counted && Some(stop.boot) == stopped;
                 return Ok(Self {
                     cluster,
                     me,
                     meta,
-                    node: value,
-                    stopped: same.and_then(|(_, known, _)| known.stopped),
+                    node,
+                    seen: record.seen,
+                    stop: record.stop.filter(is_clean),
                     tls,
                 });
             }
@@ -132,17 +144,30 @@ impl Joined {
     }
 }
 
+/// Refuses a data directory that lacks starts of its node: a copy, or one that was restored. It lacks what the node
+/// acknowledged since, so that an election could lose it.
+fn check_age(known: &Node, starts: u64) -> Result<(), JoinError> {
+    if starts == 0 || starts >= known.starts {
+        return Ok(());
+    }
+    let (name, last) = (&known.name, known.starts);
+    Err(JoinError::Refused(format!(
+        "the data directory is from start {starts} of node {name}, which has started {last} times: it is a copy, or was \
+         restored, and may lack what the node acknowledged; start the node on its own directory, or remove it from the \
+         cluster and start on an empty one (a restore of all nodes needs etcd of the same time)"
+    )))
+}
+
 /// The cluster does not know a node that has buckets. They are its own if the node was a member until it was removed.
-fn check_buckets(etcd: &Etcd, cluster: ClusterId, host: &dyn Host) -> Result<(), JoinError> {
-    let (seen, _) = host.kept_seen(&cluster.uuid()).map_err(JoinError::System)?;
-    if seen == Seen::default() {
+fn check_buckets(etcd: &Etcd, cluster: ClusterId, seen: &Seen) -> Result<(), JoinError> {
+    if *seen == Seen::default() {
         return Err(JoinError::Refused(
             "the data directory has buckets that are not the cluster's: start with another directory, and copy them \
              with settee replicate"
                 .into(),
         ));
     }
-    if !read_view(etcd, cluster)?.has(&seen) {
+    if !read_view(etcd, cluster)?.has(seen) {
         return Err(JoinError::Refused(
             "etcd was restored from a backup that lacks this node: it starts again once settee cluster adopt has \
              written it"

@@ -30,6 +30,6 @@ mod retry;
 mod shared;
 mod worker;
 
-pub use host::{BucketNotMade, CleanStop, Host};
+pub use host::{BucketNotMade, CleanStop, Host, MemberRecord};
 pub use join::{JoinError, MemberOptions};
 pub use member::Member;

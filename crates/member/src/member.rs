@@ -47,11 +47,10 @@ impl Member {
         let etcd = start_etcd(options, events.clone())?;
         let joined = Joined::join(&etcd, node, &*host, options)?;
         let uuid = format!("{:032x}", joined.cluster.0);
-        let noted = host.note_cluster(&options.cluster, &uuid);
-        noted.map_err(JoinError::System)?;
+        host.note_cluster(&options.cluster, &uuid)
+            .map_err(JoinError::System)?;
         host.admit_peers(&joined.meta.secret);
-        let (kept, stop) = host.kept_seen(&uuid).map_err(JoinError::System)?;
-        take_users(&etcd, joined.cluster, &kept, node)?;
+        take_users(&etcd, joined.cluster, &joined.seen, node)?;
         let shared = Arc::new(Shared {
             node: Arc::clone(node),
             host,
@@ -75,8 +74,8 @@ impl Member {
             stopped: AtomicBool::default(),
         });
         host_buckets(&shared);
-        if let Some(stop) = stop {
-            stop.take(&shared, kept, joined.stopped);
+        if let Some(stop) = joined.stop {
+            stop.take(&shared);
         }
         let settings = Settings::of_lease(joined.meta.lease_ms);
         let identity = Identity {
@@ -88,14 +87,14 @@ impl Member {
         let (work, queued) = channel();
         let driver = Driver {
             settings,
-            participant: Participant::new(identity, settings, kept),
+            participant: Participant::new(identity, settings, joined.seen),
             events: received,
             work,
             peers: Peers::new(&shared.secret, shared.tls.clone()),
             busy: BTreeSet::new(),
             own: Vec::new(),
             published: 0,
-            kept,
+            kept: joined.seen,
             published_maps: PublishedMaps::default(),
             confirms_to: BTreeMap::new(),
             confirmed_by: ConfirmationReceiver::default(),

@@ -17,7 +17,7 @@ use registry::{Store, agreed_settings, collections};
 use replication::PeerOptions;
 
 use crate::events::{DriverEvent, Work};
-use crate::host::BucketNotMade;
+use crate::host::{BucketNotMade, MemberRecord};
 use crate::hosted::Hosted;
 use crate::join::USERS_NOT_TAKEN;
 use crate::node_services::MemberServices;
@@ -183,7 +183,12 @@ impl Worker {
     /// Stores the seen state of etcd; returns whether it is on disk.
     fn keep(&mut self, seen: Seen) -> bool {
         let cluster = self.shared.cluster.uuid();
-        let kept = self.shared.host.keep_seen(&cluster, seen, None);
+        let record = MemberRecord {
+            seen,
+            stop: None,
+            starts: self.shared.described.starts,
+        };
+        let kept = self.shared.host.keep_record(&cluster, record);
         let what = "what was seen of the cluster is not on disk";
         self.refused.note(None, what, kept)
     }

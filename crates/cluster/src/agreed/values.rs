@@ -105,6 +105,9 @@ pub struct Node {
     /// Number of its start that ended with everything on disk. The next start removes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped: Option<u64>,
+    /// Number of its last start that joined, counted in its data directory. A directory with fewer starts is older.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub starts: u64,
 }
 
 /// Health of a node and of its peers, as the node reports it.

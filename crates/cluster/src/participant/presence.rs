@@ -182,8 +182,14 @@ impl Participant {
             lease,
         }];
         let marked = node.state == NodeState::Failed;
-        if seen == 0 || marked {
+        let is_new = seen == 0 || marked;
+        if is_new {
             (node.state, node.revoke) = (NodeState::New, None);
+        }
+        let starts = self.identity.new.starts;
+        let is_later = node.starts < starts;
+        if is_new || is_later {
+            node.starts = node.starts.max(starts);
             let value = serde_json::to_string(&node).expect("values of ours have no maps");
             let (key, lease) = (key.clone(), LeaseId(0));
             then.push(Op::Put { key, value, lease });

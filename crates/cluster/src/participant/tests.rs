@@ -5,7 +5,7 @@ use super::{Copies, Identity, NodeLease, Output, Participant};
 use crate::agent::{Completeness, Copy, Role, Step};
 use crate::agreed::{Alive, Chunk, ClusterId, Controller, Key, Node, Seen, View};
 use crate::condition::Condition;
-use crate::coord::{Answer, Compare, KeyChange, KeyValue, LeaseId, Range, Request, RequestId};
+use crate::coord::{Answer, Compare, KeyChange, KeyValue, LeaseId, Op, Range, Request, RequestId};
 use crate::map::{BucketId, Chain, NodeId, Row, Vb};
 use crate::message::{Message, Order};
 use crate::promotion::Position;
@@ -301,6 +301,34 @@ fn f6_node_whose_number_an_adoption_gave_to_another_one_does_nothing() {
         ..Node::default()
     };
     assert_replaced_by(put(4, Key::Node(ME), &other));
+}
+
+/// A data directory with fewer starts than etcd is refused.
+#[test]
+fn join_notes_the_number_of_the_start() {
+    let noted = |in_etcd, here| {
+        let mut participant = participant();
+        participant.identity.new.starts = here;
+        let known = Node {
+            starts: in_etcd,
+            ..Node::default()
+        };
+        let put = put(2, Key::Node(ME), &known);
+        participant.view.apply(CLUSTER, &put);
+        participant.join(LeaseId(9), (2, 0), 0);
+        let Some(Output::Request(_, Request::Txn(txn))) = participant.outputs.pop() else {
+            panic!("no transaction");
+        };
+        let written = txn.then.iter().find_map(|op| match op {
+            Op::Put { key, value, .. } if *key == participant.key(Key::Node(ME)) => {
+                serde_json::from_str::<Node>(value).ok()
+            }
+            _ => None,
+        });
+        written.map(|node| node.starts)
+    };
+    assert_eq!(noted(4, 5), Some(5));
+    assert_eq!(noted(5, 5), None, "the lease was lost meanwhile");
 }
 
 #[test]

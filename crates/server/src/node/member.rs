@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ::member::{BucketNotMade, CleanStop, Host, JoinError, Member, MemberOptions};
+use ::member::{BucketNotMade, CleanStop, Host, JoinError, Member, MemberOptions, MemberRecord};
 use cluster::Version;
 use cluster::agreed::{Address, Mark, Seen};
 use identity::Administrator;
@@ -36,17 +36,22 @@ struct KeptSeen {
     /// The last stop, if it was clean and nothing was stored since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     stop: Option<CleanStop>,
+    /// Number of the last start; earlier releases wrote none.
+    #[serde(default)]
+    starts: u64,
 }
 
 impl Host for NodeState {
-    fn keep_seen(&self, cluster: &str, seen: Seen, stop: Option<CleanStop>) -> Result<(), String> {
-        let path = self.seen_path();
-        path.map_or(Ok(()), |path| write_seen(&path, cluster, (seen, stop)))
+    fn keep_record(&self, cluster: &str, record: MemberRecord) -> Result<(), String> {
+        let path = self.record_path();
+        path.map_or(Ok(()), |path| write_record(&path, cluster, record))
     }
 
-    fn kept_seen(&self, cluster: &str) -> Result<(Seen, Option<CleanStop>), String> {
-        let path = self.seen_path();
-        let kept = path.map_or(Ok(Default::default()), |path| read_seen(&path, cluster));
+    fn kept_record(&self, cluster: &str) -> Result<MemberRecord, String> {
+        let path = self.record_path();
+        let kept = path.map_or(Ok(MemberRecord::default()), |path| {
+            read_record(&path, cluster)
+        });
         kept.map_err(|error| error.to_string())
     }
 
@@ -99,11 +104,8 @@ impl Host for NodeState {
     }
 }
 
-fn write_seen(
-    path: &Path,
-    cluster: &str,
-    (seen, stop): (Seen, Option<CleanStop>),
-) -> Result<(), String> {
+fn write_record(path: &Path, cluster: &str, record: MemberRecord) -> Result<(), String> {
+    let MemberRecord { seen, stop, starts } = record;
     let Version { epoch, revision } = seen.version;
     let seen = KeptSeen {
         version: SEEN_VERSION,
@@ -112,11 +114,12 @@ fn write_seen(
         revision,
         mark: seen.mark,
         stop,
+        starts,
     };
     SEEN.replace(path, &seen).map_err(|error| error.to_string())
 }
 
-fn read_seen(path: &Path, cluster: &str) -> Result<(Seen, Option<CleanStop>), StartError> {
+fn read_record(path: &Path, cluster: &str) -> Result<MemberRecord, StartError> {
     let read = SEEN.read::<KeptSeen>(path, SEEN_VERSION);
     let without = "the node does not know an etcd that was restored from a backup";
     let seen = read.map_err(|why| why.refusal(path, without))?;
@@ -127,12 +130,16 @@ fn read_seen(path: &Path, cluster: &str) -> Result<(Seen, Option<CleanStop>), St
             version: Version { epoch, revision },
             mark: kept.mark,
         };
-        (seen, kept.stop)
+        MemberRecord {
+            seen,
+            stop: kept.stop,
+            starts: kept.starts,
+        }
     }))
 }
 
 impl NodeState {
-    fn seen_path(&self) -> Option<PathBuf> {
+    fn record_path(&self) -> Option<PathBuf> {
         let kept = self.world.kept();
         kept.dir.as_ref().map(|dir| dir.path().join(SEEN.name))
     }
@@ -176,8 +183,8 @@ pub(super) fn start_member(
     let Some(cluster) = &config.cluster else {
         return Ok(None);
     };
-    if let Some(path) = state.seen_path() {
-        read_seen(&path, "")?;
+    if let Some(path) = state.record_path() {
+        read_record(&path, "")?;
     }
     let host = config.advertise.as_ref().map(|at| at.host.clone());
     let host = host.unwrap_or_else(|| config.listen.to_string());
@@ -219,7 +226,7 @@ mod tests {
     fn f6_the_seen_state_of_a_cluster_survives_a_restart() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(SEEN.name);
-        assert_eq!(read_seen(&path, "c1").unwrap(), Default::default());
+        assert_eq!(read_record(&path, "c1").unwrap(), MemberRecord::default());
         let (epoch, revision) = (2, 77);
         let history = History::default().with((NodeId(3), u64::MAX), 9);
         let seen = Seen {
@@ -227,13 +234,18 @@ mod tests {
             mark: history.newest(),
         };
         for stop in [Some(CleanStop::default()), None] {
-            write_seen(&path, "c1", (seen, stop.clone())).unwrap();
-            assert_eq!(read_seen(&path, "c1").unwrap(), (seen, stop));
+            let record = MemberRecord {
+                seen,
+                stop,
+                starts: 4,
+            };
+            write_record(&path, "c1", record.clone()).unwrap();
+            assert_eq!(read_record(&path, "c1").unwrap(), record);
         }
         // Revisions of another cluster mean nothing here.
-        assert_eq!(read_seen(&path, "c2").unwrap(), Default::default());
+        assert_eq!(read_record(&path, "c2").unwrap(), MemberRecord::default());
         std::fs::write(&path, "{}").unwrap();
-        match read_seen(&path, "c1") {
+        match read_record(&path, "c1") {
             Err(StartError::DataFormat(line)) => {
                 assert!(line.contains("cluster.json: damaged"), "{line}");
                 assert!(line.contains("remove it"), "{line}");
