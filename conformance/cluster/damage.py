@@ -2,7 +2,7 @@
 
 import random
 
-from cluster import Cluster
+from cluster import Cluster, status
 from failures import FAILOVER_SECONDS, KEYS, LEASE_SECONDS, fill, go_on
 from harness import equal, eventually
 from mcbp import GET, GET_REPLICA, SUCCESS, vbucket_of
@@ -85,24 +85,24 @@ class Damaged:
         return self.client.connection(node.kv).call(opcode, b"\0" + LARGE, vbucket=vbucket)
 
     def is_renewed(self, node):
-        status = self.cluster.status()
+        state = status(node.address)
         quarantined = self.client.connection(node.kv).stats()["ep_vb_quarantined"]
-        equal((status["damaged"], status["moves"], quarantined), ([], 0, "0"), "damaged copies")
+        equal((state["damaged"], state["moves"], quarantined), ([], 0, "0"), "damaged copies")
         equal(len(self.nodes_of_large()), self.replicas + 1, "copies")
         return node.kv in self.nodes_of_large()
 
     def check(self, node):
         """The copy is made anew by itself, all values are right, and durable writes go on."""
-        eventually("all is served", self.client.everywhere, FAILOVER_SECONDS)
-        eventually("the copy is made anew", lambda: self.is_renewed(node), RENEWAL_SECONDS)
-        go_on(self.client, 2)
-        equal(self.client.get(LARGE), VALUE, "value")
-
         def has_value():
             reply = self.read(node)
             return (reply.status, reply.value) == (SUCCESS, VALUE)
 
+        eventually("all is served", self.client.everywhere, FAILOVER_SECONDS)
+        # Until then the node may not know of the damage.
         eventually("the new copy has the value", has_value, RENEWAL_SECONDS)
+        eventually("the copy is made anew", lambda: self.is_renewed(node), RENEWAL_SECONDS)
+        go_on(self.client, 2)
+        equal(self.client.get(LARGE), VALUE, "value")
 
 
 def spoil(node):
