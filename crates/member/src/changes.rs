@@ -9,7 +9,7 @@ use etcd::ProblemKind;
 use registry::cluster::{AgreedChange, ChangeError};
 use registry::{BucketSettings, bucket_id};
 
-use crate::shared::Shared;
+use crate::shared::{REPLACED, Shared};
 
 /// Longest wait for an answer of etcd, and longest time in which a transaction is sent again.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -22,9 +22,6 @@ const OTHERS_LIMIT: Duration = Duration::from_secs(5);
 const FOLLOW_LOOK: Duration = Duration::from_millis(10);
 /// Refusal by a node that was removed.
 const REMOVED: &str = "this node was removed from the cluster: ask another one (if it starts again, it joins as a new node)";
-/// Refusal by a process that another one replaced.
-const REPLACED: &str =
-    "another process runs under this node's number: ask that one, or another node";
 
 /// A draft of a transaction.
 #[derive(Default)]
@@ -62,14 +59,16 @@ fn spec_of(settings: &BucketSettings) -> BucketSpec {
 }
 
 impl Shared {
+    /// Returns the reason why this process changes nothing in its cluster any more.
+    fn refusal(&self) -> Option<&'static str> {
+        let status = self.status.read();
+        let removed = status.removed.then_some(REMOVED);
+        status.replaced.then_some(REPLACED).or(removed)
+    }
+
     /// Makes a change, and waits until this node has applied it.
     pub(crate) fn change(&self, change: AgreedChange) -> Result<(), ChangeError> {
-        let (removed, replaced) = {
-            let status = self.status.read();
-            (status.removed, status.replaced)
-        };
-        if removed || replaced {
-            let reason = if replaced { REPLACED } else { REMOVED };
+        if let Some(reason) = self.refusal() {
             return Err(ChangeError::Unavailable(reason.to_owned()));
         }
         let view = self.view();

@@ -10,7 +10,7 @@ use cluster::agreed::Node;
 
 use crate::host::{CleanStop, MemberRecord};
 use crate::join::put_node;
-use crate::shared::Shared;
+use crate::shared::{REPLACED, Shared};
 
 /// Longest wait of a node that stops for an answer of etcd.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -22,7 +22,7 @@ impl CleanStop {
     /// The reason why it is not recorded; then the next start elects as after a crash.
     pub(crate) fn record(shared: &Shared) -> Result<(), String> {
         if shared.status.read().replaced {
-            return Err("another process runs under this node's number".to_owned());
+            return Err(REPLACED.to_owned());
         }
         let all = shared.table.all();
         let complete = all

@@ -17,7 +17,7 @@ use crate::hosted::Hosted;
 use crate::news::LoggedChange;
 use crate::packet::{Envelope, Packet, PingStamp};
 use crate::peers::Peers;
-use crate::shared::Shared;
+use crate::shared::{REPLACED, Shared};
 
 /// Interval between two ticks; the next constant is the interval while copies move.
 const TICK_MS: u64 = 50;
@@ -338,9 +338,7 @@ impl Driver {
         };
         let status = self.status(Arc::clone(&view));
         if status.replaced && !self.shared.status.read().replaced {
-            tracing::error!(
-                "another process runs under this node's number: this one serves nothing any more, end it. Was it started on a copy of the data directory?"
-            );
+            tracing::error!("{REPLACED}");
         }
         *self.shared.status.write() = status;
         if !is_new {

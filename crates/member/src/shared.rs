@@ -20,6 +20,9 @@ use crate::host::Host;
 use crate::hosted::Hosted;
 use crate::pause::Pause;
 
+/// Report of a process that another one replaced.
+pub(crate) const REPLACED: &str = "another process runs under this node's number, maybe on a copy of the data directory: this one serves nothing any more, end it";
+
 /// State that the threads of a member share.
 pub(crate) struct Shared {
     pub(crate) node: Arc<Registry>,

@@ -106,8 +106,8 @@ struct Roles<'a> {
 }
 
 impl<'a> Roles<'a> {
-    /// Keeps the present active copies that can stay. Other vBuckets get the member with the fewest; of several,
-    /// the one whose first replica spreads its load best.
+    /// Keeps the present active copies that can stay. Other vBuckets get the member with the fewest. Of
+    /// several it is the member that has the fewest with the same first replica.
     fn keep(placement: &'a Placement<'a>, present: &[Chain], totals: &'a Totals) -> Self {
         let mut orders = ReplicaOrders::new(placement, present);
         let mut roles = Self {
