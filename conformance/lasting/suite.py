@@ -42,7 +42,7 @@ ATTRIBUTE_AND_PARENTS = 0x05
 ROUNDS = 8
 
 suite = Suite("lasting")
-QUOTA_MIB = 32
+QUOTA_MIB, MIB = 32, 1 << 20
 
 
 class Large(Flood):
@@ -210,6 +210,30 @@ def descriptors_run_out(_):
         node.start().ready()
         small.check(node)
         large.check(node)
+
+
+@suite.test
+def files_may_not_grow(_):
+    node, small, large = Node("--bucket", "default:64"), Small(), Large()
+    with node.watched():
+        node.start().ready()
+        connection = small.connect(node)
+        eventually("writes are durable", lambda: small.whole(connection) and large.whole(connection))
+        limits = resource.prlimit(node.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(node.process.pid, resource.RLIMIT_FSIZE, (MIB, limits[1]))
+        equal(plain(connection, b"late"), SUCCESS)
+        large.round(connection)
+        equal(small.round(connection), 0, "durable in files that may not grow")
+        equal(connection.stats()["ep_flusher_state"], "retrying")
+        assert "File too large" in node.tail(), node.tail()
+        resource.prlimit(node.process.pid, resource.RLIMIT_FSIZE, limits)
+        eventually("writes are durable again", lambda: small.whole(connection))
+        eventually("all is persisted", lambda: connection.stats()["ep_diskqueue_items"] == "0")
+        node.kill()
+        node.start().ready()
+        small.check(node)
+        large.check(node)
+        equal(key_call(small.connect(node), GET, b"late").status, SUCCESS)
 
 
 @suite.test

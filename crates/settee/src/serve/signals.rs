@@ -1,9 +1,10 @@
 //! Signals as values. A second request to end ends the process at once.
 
 use std::io;
-use std::process;
+use std::process::exit;
 use std::thread;
 
+use rustix::process;
 use tokio::runtime;
 use tokio::signal::unix::{self, SignalKind};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
@@ -49,6 +50,9 @@ fn start(sender: UnboundedSender<Signal>) -> io::Result<()> {
     let streams = {
         let _guard = runtime.enter();
         let stream = |kind| unix::signal(kind);
+        // A write beyond the limit of file sizes (ulimit -f) then fails, as on a full disk, and does not end the process.
+        let file_size = SignalKind::from_raw(process::Signal::XFSZ.as_raw());
+        drop(stream(file_size)?);
         (
             stream(SignalKind::terminate())?,
             stream(SignalKind::interrupt())?,
@@ -75,7 +79,7 @@ async fn forward(
             _ = hangup.recv() => (Signal::Reload, SignalKind::hangup().as_raw_value()),
         };
         if signal == Signal::Terminate && ending {
-            process::exit(128 + number);
+            exit(128 + number);
         }
         ending |= signal == Signal::Terminate;
         if sender.send(signal).is_err() {
