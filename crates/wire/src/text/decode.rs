@@ -304,11 +304,12 @@ fn refused_value(line: &'static str, bytes: usize) -> Line<'static> {
 
 fn read_delete(mut words: Words<'_>) -> Result<TextRequest<'_>, &'static str> {
     const USAGE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]";
-    let noreply = words.noreply();
     let key = words.next().ok_or(UNKNOWN)?;
     if key.len() > KEY_BYTES_MAX {
         return Err(BAD_FORMAT);
     }
+    // A key may be named `noreply`.
+    let noreply = words.noreply();
     // Very old clients send a time, which must be 0.
     match (words.next(), words.next()) {
         (None | Some(b"0" | b"noreply"), None) | (Some(b"0"), Some(b"noreply")) => {
