@@ -251,7 +251,9 @@ fn read_line(line: &[u8]) -> Line<'_> {
             group: words.0.trim_ascii(),
         }),
         b"version" => Ok(TextRequest::Version),
-        b"verbosity" if words.next().is_some() => Ok(TextRequest::Verbosity { noreply }),
+        b"verbosity" if (1..=2).contains(&words.clone().count()) => {
+            Ok(TextRequest::Verbosity { noreply })
+        }
         b"quit" => Ok(TextRequest::Quit),
         _ if words.last().is_some_and(|word| word.starts_with(b"HTTP/")) => return Line::Http,
         _ => Err(UNKNOWN),
