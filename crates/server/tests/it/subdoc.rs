@@ -166,6 +166,55 @@ fn changes_are_made_all_or_none() {
     client.get("sd-made").is(Status::KEY_ENOENT);
 }
 
+/// A client that retries after a stale CAS must not be told of a missing path instead.
+#[test]
+fn a_stale_cas_is_reported_before_a_path_that_does_not_fit() {
+    let mut client = Client::ready(shared());
+    let seen = client.set("sd-stale", r#"{"list":[1]}"#).ok().cas;
+    client.set("sd-stale", "{}").ok();
+    let push = |path| one(0xca, "sd-stale", path, "2", &[]);
+    let both = |cas: u64| {
+        let specs = [(DICT_UPSERT, 0, "n", "1"), (DELETE, 0, "list", "")];
+        changes("sd-stale", &specs).cas(cas)
+    };
+    client
+        .call(&push("list[0]").cas(seen))
+        .is(Status::KEY_EEXISTS);
+    client.call(&both(seen)).is(Status::KEY_EEXISTS);
+    let text = client.set("sd-stale", "text").ok().cas;
+    client
+        .call(&push("list[0]").cas(seen))
+        .is(Status::KEY_EEXISTS);
+    client
+        .call(&push("list[0]").cas(text))
+        .is(Status::SUBDOC_DOC_NOT_JSON);
+    client
+        .call(&both(text))
+        .is(Status::SUBDOC_MULTI_PATH_FAILURE);
+    // The CAS of a lock is that of the document.
+    let locked = Request::of(Opcode::GET_LOCKED, "sd-stale").extras(&[0; 4]);
+    let locked = client.call(&locked).ok().cas;
+    let whole = changes("sd-stale", &[(1, 0, "", "7")]);
+    client.call(&whole.clone().cas(text)).is(Status::LOCKED);
+    client.call(&whole.cas(locked)).ok();
+}
+
+#[test]
+fn a_document_is_not_made_or_revived_to_be_deleted() {
+    let mut client = Client::ready(shared());
+    let with = |flags: u8| changes("sd-gone", &[(4, 0, "", "")]).extras(&[flags]);
+    client.call(&with(MKDOC)).is(Status::KEY_ENOENT);
+    client.call(&with(ADD)).is(Status::KEY_ENOENT);
+    client.get("sd-gone").is(Status::KEY_ENOENT);
+    client.set("sd-gone", "{}").ok();
+    client.call(&with(MKDOC)).ok();
+    let (access_deleted, revive) = (0x04, 0x10);
+    client
+        .call(&with(access_deleted | revive))
+        .is(Status::KEY_ENOENT);
+    client.get("sd-gone").is(Status::KEY_ENOENT);
+}
+
 #[test]
 fn impossible_requests_are_refused() {
     let mut client = Client::ready(shared());

@@ -173,13 +173,12 @@ impl WantedEdit<'_> {
                 Err(OpError::KeyNotFound.into())
             };
         };
-        let revives = self.has(DocFlags::REVIVE);
-        // `store` compares the CAS of any other live document: it may be locked.
-        let judged_here = !live || revives;
-        if judged_here && self.cas != Cas::ANY && self.cas != got.document.cas() {
+        // The CAS is compared before paths are looked at. `store` compares that of a locked document.
+        let locked = got.cas == Cas::LOCKED;
+        if !locked && self.cas != Cas::ANY && self.cas != got.document.cas() {
             return Err(OpError::KeyExists.into());
         }
-        if live && revives {
+        if live && self.has(DocFlags::REVIVE) {
             return Err(Status::SUBDOC_CAN_ONLY_REVIVE_DELETED_DOCUMENTS.into());
         }
         Ok(Some(got))
@@ -209,6 +208,10 @@ fn run(context: &mut Context<'_>, frame: &Frame<'_>, request: MutateRequest<'_>)
         let tombstone = asked.leaves_tombstone(target);
         if tombstone && request.specs.iter().any(Spec::writes_body) {
             return Err(Status::SUBDOC_DELETED_DOCUMENT_CANT_HAVE_VALUE.into());
+        }
+        if !tombstone && asked.deletes() {
+            // A document that would be made or revived is not there to be deleted.
+            return Err(OpError::KeyNotFound.into());
         }
         // The new value is made of the present one and the request.
         let bytes = frame.value.len() + target.map_or(0, |got| held_bytes(&got.document));
