@@ -305,10 +305,13 @@ impl<S: KvStore> Bucket<S> {
 
     /// Rebuilds the manifest after the rollback of a replica vBucket took back events of
     /// collections; `events` are the remaining ones. The manifest becomes the one of the vBucket
-    /// with the highest manifest number.
+    /// with the highest manifest number; in a cluster it stays.
     pub(crate) fn relearn(&self, events: &[Document]) {
         for event in events.iter().flat_map(events_of) {
             self.note_names(&event);
+        }
+        if self.is_manifest_agreed() {
+            return;
         }
         let _turn = self.collections.changing.lock();
         let mut ahead = (ManifestUid(0), VbId(0));
@@ -361,9 +364,14 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
+    /// Whether the nodes of a cluster agree on the manifest. Events of vBuckets do not change it then, because
+    /// active vBuckets may not have them yet.
+    fn is_manifest_agreed(&self) -> bool {
+        self.leases().is_some()
+    }
+
     /// Learns from events of the store or of another node: the manifest follows them, unless it is
-    /// newer. In a cluster the nodes agree on the manifest instead, because active vBuckets may not
-    /// have these events yet.
+    /// newer, or agreed on in a cluster.
     pub(crate) fn learn_event(&self, document: &Document) {
         if self.warmup().stage() == crate::WarmupStage::Done {
             self.summarize_later();
@@ -390,7 +398,7 @@ impl<S: KvStore> Bucket<S> {
             _ => {}
         }
         self.erase_soon();
-        if self.leases().is_some() || event.manifest < self.manifest().uid() {
+        if self.is_manifest_agreed() || event.manifest < self.manifest().uid() {
             return;
         }
         let _turn = self.collections.changing.lock();

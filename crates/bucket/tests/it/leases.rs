@@ -110,6 +110,19 @@ fn sealed_vbucket_has_no_changes_of_its_own_until_its_state_changes() {
     assert_eq!(bucket.expiry_step(), 1);
 }
 
+/// Nodes of a cluster agree on collections. The copy that took over may have got them later.
+#[test]
+fn rollback_of_a_copy_does_not_change_the_collections_of_its_bucket() {
+    let bucket = member();
+    lease(&bucket, u64::MAX);
+    let with = |now: &Manifest| now.with_collection("_default", "c", CollectionSettings::default());
+    let (manifest, _) = bucket.change_manifest(with, |_| Vec::new()).unwrap();
+    let made = bucket.set_vbucket(VB, VbState::Replica, None, VbUuid(9));
+    assert_eq!(made, Ok(()));
+    assert_eq!(bucket.roll_back(VB, Seqno::ZERO).unwrap(), Seqno::ZERO);
+    assert_eq!(bucket.manifest(), manifest);
+}
+
 /// Another copy may have taken over meanwhile.
 #[test]
 fn vbucket_without_a_lease_has_no_changes_of_its_own() {
