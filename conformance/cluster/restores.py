@@ -4,10 +4,11 @@ import json
 import shutil
 from contextlib import contextmanager
 
+from buckets import collections
 from cluster import Client, member_of, status
 from etcd import Etcd
 from failures import KEYS, LEASE_SECONDS, fill, go_on, has_all, is_served, three_nodes
-from harness import equal, eventually
+from harness import binary, equal, eventually, finished
 from joins import ends
 from mcbp import Connection
 from world import CONFIG, DATA, TEMP_FAIL, suite
@@ -174,3 +175,39 @@ def f6_an_etcd_that_lost_everything_has_the_cluster_again_and_nodes_start(_):
         is_served(cluster.client())
         client = cluster.client()
         has_all(client)
+
+
+@suite.test
+def f6_collections_that_the_backup_lacks_stay_although_all_nodes_start_again(_):
+    with Etcd() as etcd, three_nodes(etcd) as cluster:
+        cluster.make_bucket()
+
+        def settee(*words):
+            done = finished([binary(), *words, "--connect", cluster.nodes[0].address])
+            equal(done.returncode, 0, f"{' '.join(words)} ({done.stderr.strip()})")
+            return done.stdout
+
+        settee("collections", "create", "shop.chairs")
+        backup = keep(etcd)
+        eventually("there is a controller", lambda: cluster.tried("status")[0] == 0, seconds=30)
+        cluster.make_bucket("late")
+        for name in ("tables", "lamps"):
+            settee("collections", "create", f"shop.{name}")
+        for key in KEYS[:20]:
+            settee("set", key.decode(), "stays", "--collection", "shop.tables")
+        for node in cluster.nodes:
+            node.stop()
+        restore(etcd, backup)
+        for node in cluster.nodes:
+            node.start()
+        see_the_backup(cluster.nodes)
+        eventually("copies are adopted", lambda: is_adopted(cluster), seconds=60)
+        is_served(cluster.client())
+        # Changes that follow drop nothing, and are taken everywhere.
+        for name in ("desks", "sofas", "beds"):
+            settee("collections", "create", f"shop.{name}")
+        names = ["_default", "_mobile", "_query", "beds", "chairs", "desks", "lamps", "sofas", "tables"]
+        for node in cluster.nodes:
+            eventually("its collections are those", lambda at=node: equal(collections(at)[1], names, "names") or True, seconds=20)
+        for key in KEYS[:20]:
+            equal(settee("get", key.decode(), "--collection", "shop.tables"), "stays", "value")

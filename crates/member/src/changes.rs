@@ -7,8 +7,9 @@ use cluster::agreed::{BucketSpec, CHUNK_VBUCKETS, Entry, Key, View};
 use cluster::coord::{Answer, Compare, LeaseId, Op, Range, Request, Txn};
 use etcd::ProblemKind;
 use registry::cluster::{AgreedChange, ChangeError};
-use registry::{BucketSettings, bucket_id};
+use registry::{BucketSettings, bucket_id, collections};
 
+use crate::hosted::Hosted;
 use crate::shared::{REPLACED, Shared};
 
 /// Longest wait for an answer of etcd, and longest time in which a transaction is sent again.
@@ -100,6 +101,7 @@ impl Shared {
                 based_on,
             } => {
                 let (id, spec) = known(&view, &bucket)?;
+                self.check_follows(id, &text)?;
                 draft.expect(self.key(Key::Spec(id)), spec.mod_revision);
                 draft.put(self.key(Key::Manifest(id)), based_on, text);
             }
@@ -232,6 +234,18 @@ impl Shared {
         })?;
         let revision = self.view().revision;
         self.await_others(revision);
+        Ok(())
+    }
+
+    /// Checks that a new manifest is newer than the one of this node, which writes its own to an etcd that lost it.
+    fn check_follows(&self, id: BucketId, text: &str) -> Result<(), ChangeError> {
+        let next = collections::of_json(text.as_bytes());
+        let next = next.map_err(|error| ChangeError::Refused(error.to_string()))?;
+        let is_older = |hosted: &Hosted| hosted.served.bucket.manifest_uid() >= next.uid();
+        if self.table.get(id).is_some_and(|hosted| is_older(&hosted)) {
+            let lost = "etcd lacks collections of the bucket, which this node writes there";
+            return Err(ChangeError::Conflict(lost.to_owned()));
+        }
         Ok(())
     }
 

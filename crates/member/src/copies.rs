@@ -7,6 +7,7 @@ use cluster::agent::Copy;
 use cluster::{BucketId, Copies, NodeId, Vb};
 use model::VbId;
 use parking_lot::RwLock;
+use registry::collections;
 
 use crate::hosted::Hosted;
 
@@ -56,5 +57,11 @@ impl Copies for HostedTable {
         all.iter()
             .flat_map(|hosted| hosted.copies.damaged())
             .collect()
+    }
+
+    fn manifest_after(&self, bucket: BucketId, uid: u64) -> Option<String> {
+        let manifest = self.get(bucket)?.served.bucket.manifest();
+        let text = (manifest.uid().0 > uid).then(|| collections::to_bytes(&manifest));
+        String::from_utf8(text?).ok()
     }
 }

@@ -85,7 +85,14 @@ impl Participant {
             (Purpose::Revoke(node, lease), Answer::Revoked | Answer::NoLease) => {
                 self.coordinator.revoked(node, lease, now_ms);
             }
-            (Purpose::Revoke(..) | Purpose::OfItself | Purpose::Elect | Purpose::Check(_), _) => {}
+            (
+                Purpose::Revoke(..)
+                | Purpose::OfItself
+                | Purpose::Manifest(_)
+                | Purpose::Elect
+                | Purpose::Check(_),
+                _,
+            ) => {}
         }
     }
 
@@ -249,6 +256,8 @@ impl Participant {
         self.agent.keep_buckets(&self.view);
         let changed = self.take_all_chunks();
         self.look_at(changed, copies);
+        self.uncompared = self.view.specs.keys().copied().collect();
+        self.keep_manifests(now_ms, copies);
         self.check_removal(now_ms);
     }
 

@@ -40,6 +40,8 @@ pub trait Copies {
     fn vbuckets(&self) -> Vec<Vb>;
     /// Returns those with a copy that may not be whole.
     fn damaged(&self) -> Vec<Vb>;
+    /// Returns the manifest of a bucket as the JSON text in etcd, if its number is above `uid`.
+    fn manifest_after(&self, bucket: BucketId, uid: u64) -> Option<String>;
 }
 
 /// Output of a participant.
@@ -67,6 +69,8 @@ pub(super) enum Purpose {
     Check(Seen),
     /// A write of the node about itself; the watch delivers its effect.
     OfItself,
+    /// A write of the manifest of a bucket; the watch delivers its effect.
+    Manifest(BucketId),
     Elect,
     Control(u64),
     Revoke(NodeId, LeaseId),
@@ -116,6 +120,8 @@ pub struct Participant {
     pub(super) reported: BTreeSet<CopyReport>,
     /// Copies to check at each tick; all others are checked at a longer interval.
     pub(super) open: BTreeSet<Vb>,
+    /// Buckets whose manifests were not compared with those in etcd since it was read.
+    pub(super) uncompared: BTreeSet<BucketId>,
     /// Times of the next checks of damaged copies and of all.
     look_ms: u64,
     look_at_all_ms: u64,
@@ -166,6 +172,7 @@ impl Participant {
             seals: BTreeMap::new(),
             reported: BTreeSet::new(),
             open: BTreeSet::new(),
+            uncompared: BTreeSet::new(),
             look_ms: 0,
             look_at_all_ms: 0,
             joined: 0,
@@ -319,6 +326,7 @@ impl Participant {
             self.look_ms = now_ms + LOOKS * repeat_ms;
             open.extend(copies.damaged());
             self.health.damaged.clear();
+            self.keep_manifests(now_ms, copies);
         }
         if now_ms >= self.look_at_all_ms {
             self.look_at_all_ms = now_ms + LOOKS_AT_ALL * repeat_ms;

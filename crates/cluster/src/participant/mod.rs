@@ -7,6 +7,7 @@ mod answers;
 mod control;
 mod lease;
 mod machine;
+mod manifests;
 mod presence;
 
 pub use lease::NodeLease;

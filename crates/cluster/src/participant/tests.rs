@@ -3,7 +3,7 @@
 use super::machine::Purpose;
 use super::{Copies, Identity, NodeLease, Output, Participant};
 use crate::agent::{Completeness, Copy, Role, Step};
-use crate::agreed::{Alive, Chunk, ClusterId, Controller, Key, Node, Seen, View};
+use crate::agreed::{Alive, BucketSpec, Chunk, ClusterId, Controller, Key, Node, Seen, View};
 use crate::condition::Condition;
 use crate::coord::{Answer, Compare, KeyChange, KeyValue, LeaseId, Op, Range, Request, RequestId};
 use crate::map::{BucketId, Chain, NodeId, Row, Vb};
@@ -33,6 +33,10 @@ impl Copies for OneCopy {
     fn damaged(&self) -> Vec<Vb> {
         Vec::new()
     }
+
+    fn manifest_after(&self, _: BucketId, _: u64) -> Option<String> {
+        None
+    }
 }
 
 struct NoCopies;
@@ -49,6 +53,35 @@ impl Copies for NoCopies {
     fn damaged(&self) -> Vec<Vb> {
         Vec::new()
     }
+
+    fn manifest_after(&self, _: BucketId, _: u64) -> Option<String> {
+        None
+    }
+}
+
+/// A node with a manifest of this number.
+struct WithManifest(u64);
+
+impl Copies for WithManifest {
+    fn copy(&self, _: Vb) -> Option<Copy> {
+        None
+    }
+
+    fn vbuckets(&self) -> Vec<Vb> {
+        Vec::new()
+    }
+
+    fn damaged(&self) -> Vec<Vb> {
+        Vec::new()
+    }
+
+    fn manifest_after(&self, _: BucketId, uid: u64) -> Option<String> {
+        (self.0 > uid).then(|| manifest(self.0).to_string())
+    }
+}
+
+fn manifest(uid: u64) -> serde_json::Value {
+    serde_json::json!({ "uid": format!("{uid:x}"), "scopes": [] })
 }
 
 fn participant() -> Participant {
@@ -350,5 +383,45 @@ fn process_does_nothing_once_a_copy_of_its_directory_has_started() {
         let outputs = participant.answer(watch, &answer, 1, &NoCopies);
         assert_eq!(outputs, []);
         assert_eq!(participant.excluded, None);
+    }
+}
+
+#[test]
+fn etcd_that_lost_collections_gets_them_from_a_node() {
+    let asked = |outputs: Vec<Output>| {
+        outputs.into_iter().find_map(|output| match output {
+            Output::Request(id, Request::Txn(txn)) => Some((id, txn)),
+            _ => None,
+        })
+    };
+    for (agreed, own, is_written) in [(9, 16, true), (16, 16, false), (17, 16, false)] {
+        let node = WithManifest(own);
+        let (spec, key) = (Key::Spec(VB.bucket), Key::Manifest(VB.bucket));
+        let mut read = View::default();
+        let found = [
+            kv(3, spec, &BucketSpec::default()),
+            kv(4, key, &manifest(agreed)),
+        ];
+        read.load(CLUSTER, 5, &found);
+        let mut participant = participant();
+        participant.load(read, 0, &node);
+        let Some((id, txn)) = asked(std::mem::take(&mut participant.outputs)) else {
+            assert!(!is_written, "{agreed}");
+            continue;
+        };
+        let of = |key: Key, revision| Compare::ModRevision(key.text(CLUSTER), revision);
+        assert_eq!(txn.compare, [of(spec, 3), of(key, 4)]);
+        let (key, value) = (key.text(CLUSTER), manifest(own).to_string());
+        let lease = LeaseId(0);
+        assert_eq!(txn.then, [Op::Put { key, value, lease }]);
+        // It is repeated until etcd has it.
+        assert_eq!(participant.answer(id, &Answer::Refused, 1, &node), []);
+        let again = asked(participant.tick(100_000, &node)).expect("a transaction");
+        assert_eq!(again.1, txn);
+        let changes = vec![put(6, Key::Manifest(VB.bucket), &manifest(own))];
+        participant.take_changes(6, &changes, &node);
+        let (id, _) = again;
+        drop(participant.answer(id, &Answer::Committed(6), 100_000, &node));
+        assert_eq!(asked(participant.tick(200_000, &node)), None);
     }
 }

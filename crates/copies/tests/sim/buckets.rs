@@ -403,6 +403,13 @@ impl Copies for Vbs {
         let all = self.buckets.values();
         all.flat_map(|bucket| bucket.copies.damaged()).collect()
     }
+
+    fn manifest_after(&self, bucket: BucketId, uid: u64) -> Option<String> {
+        let manifest = self.buckets.get(&bucket)?.copies.bucket.manifest();
+        let is_newer = manifest.uid().0 > uid && self.bug != Some(Bug::ManifestLost);
+        let text = is_newer.then(|| registry::collections::to_bytes(&manifest));
+        String::from_utf8(text?).ok()
+    }
 }
 
 impl Vbs {

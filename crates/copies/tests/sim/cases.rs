@@ -47,7 +47,7 @@ fn run(seed: u64, bug: Option<Bug>, verbose: bool) -> Result<u64, String> {
     world.stops = seed % 7 == 5;
     world.deletes = seed / 16 % 3 == 1;
     world.squeezes = seed / 16 % 4 == 1;
-    world.collects = seed / 16 % 5 == 2 && !RESTORES.contains(&(seed % 16));
+    world.collects = seed / 16 % 5 == 2;
     world.expires = matches!(seed / 16 % 8, 5 | 6);
     world.divides = seed / 16 % 7 > 4;
     world.skews = seed / 16 % 3 == 2;

@@ -105,8 +105,8 @@ pub(crate) struct Node {
     pub(crate) failed: BTreeSet<NodeId>,
     /// Revision that its buckets follow.
     followed: u64,
-    /// Revision of the manifest that each bucket has.
-    manifests: BTreeMap<BucketId, u64>,
+    /// Epoch and revision of the manifest that each bucket has.
+    manifests: BTreeMap<BucketId, (u64, u64)>,
     /// Durable writes that its clients wait for.
     pub(crate) waits: Vec<Wait>,
     /// Durable writes that were acknowledged from memory.
@@ -262,12 +262,15 @@ impl Node {
             self.disks.insert(id, disk.clone());
             self.host(id, disk);
         }
-        for (id, manifest) in &self.participant.view().manifests {
+        let view = self.participant.view();
+        for (id, manifest) in &view.manifests {
+            // After a restore of etcd, revisions begin again.
+            let newest = (view.epoch(), manifest.mod_revision);
             if let Some(bucket) = self.vbs.buckets.get(id)
-                && self.manifests.get(id) != Some(&manifest.mod_revision)
+                && self.manifests.get(id) != Some(&newest)
                 && bucket.take_manifest(&manifest.value)
             {
-                self.manifests.insert(*id, manifest.mod_revision);
+                self.manifests.insert(*id, newest);
             }
         }
         if self.failed != failed {

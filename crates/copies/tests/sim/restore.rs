@@ -95,6 +95,7 @@ impl World {
             .keys()
             .flat_map(|bucket| vbs(*bucket))
             .collect();
+        self.see_collections(&agreed);
         self.unknown = agreed.history.value.unknown;
     }
 

@@ -13,6 +13,7 @@ use model::{DurabilityLevel, Seqno, VbId};
 use crate::buckets::{KEYS, KEYS_DEFAULT, Written, WrittenValue, key};
 use crate::bugs::Bug;
 use crate::link::{Bytes, Got, SILENCE_MS, Served};
+use crate::node::Node;
 use crate::producer::{Peer, Producer};
 use crate::world::{Packet, World};
 
@@ -357,7 +358,8 @@ impl World {
         if self.quiet {
             return;
         }
-        if self.collects && self.rng.per_mille(COLLECTION_CHANGES_PER_MILLE) {
+        let changes = self.collects && self.restored.is_none();
+        if changes && self.rng.per_mille(COLLECTION_CHANGES_PER_MILLE) {
             let vb = self.vbs[self.rng.index(self.vbs.len())];
             self.change_collection(vb.bucket);
         }
@@ -442,6 +444,17 @@ impl World {
     /// Returns a difference between copies of a vBucket, while clients are quiet; `None` if all are equal.
     pub(crate) fn differs(&mut self) -> Option<String> {
         let view = self.agreed();
+        for (bucket, entry) in &view.manifests {
+            let agreed = registry::collections::of_json(entry.value.as_bytes()).ok();
+            let has = |node: &Node| {
+                let bucket = node.vbs.buckets.get(bucket)?;
+                Some((node.id, bucket.copies.bucket.manifest()))
+            };
+            let mut all = self.nodes.iter().filter_map(has);
+            if let Some(other) = all.find(|(_, has)| Some(&**has) != agreed.as_ref()) {
+                return Some(format!("{bucket:?} has {}, not {other:?}", entry.value));
+            }
+        }
         for (vb, _, row) in view.rows() {
             let node = |node: &NodeId| &self.nodes[usize::from(node.0)];
             let read = |of: &NodeId| {

@@ -149,8 +149,6 @@ pub(crate) struct World {
     pub(crate) divides: bool,
     /// A client of change streams.
     pub(crate) subscriber: Option<Subscriber>,
-    /// Number of changes of each bucket's collections, and its one collection beside the default one.
-    pub(crate) manifests: BTreeMap<BucketId, (u8, Option<u8>)>,
     /// State of the last restore of etcd, until copies are adopted.
     pub(crate) restored: Option<Restored>,
     /// Buckets whose copies stay although the bucket is not in etcd.
@@ -217,7 +215,6 @@ impl World {
             skews: false,
             divides: false,
             subscriber: None,
-            manifests: BTreeMap::new(),
             restored: None,
             unknown: Vec::new(),
             failed_over: BTreeSet::new(),

@@ -1,0 +1,58 @@
+//! Collections that etcd lost.
+//!
+//! A node takes collections of a bucket from etcd alone. So an etcd with an older manifest than the node's was restored
+//! from a backup. Later changes would be based on the older manifest: nodes refuse them up to their own number, and then
+//! drop what it lacks, with the documents. So nodes write the newest manifest again.
+
+use serde::Deserialize;
+
+use super::machine::{Copies, Participant, Purpose};
+use crate::agreed::Key;
+use crate::coord::{Compare, LeaseId, Op, Request, Txn};
+use crate::map::BucketId;
+
+/// Returns the number of a manifest; zero for a text that is none.
+pub(super) fn manifest_uid(text: &str) -> u64 {
+    #[derive(Deserialize)]
+    struct NumberedManifest<'a> {
+        uid: &'a str,
+    }
+    let numbered: Option<NumberedManifest<'_>> = serde_json::from_str(text).ok();
+    let uid = numbered.and_then(|numbered| u64::from_str_radix(numbered.uid, 16).ok());
+    uid.unwrap_or_default()
+}
+
+impl Participant {
+    /// Writes manifests to etcd of buckets that were not compared since etcd was read, where those of this node are
+    /// newer. A write may be lost, or refused: call it again after some time.
+    pub(super) fn keep_manifests(&mut self, now_ms: u64, copies: &impl Copies) {
+        let all: Vec<BucketId> = self.uncompared.iter().copied().collect();
+        for bucket in all {
+            let newer = self.newer_manifest(bucket, copies);
+            let Some(txn) = newer else {
+                self.uncompared.remove(&bucket);
+                continue;
+            };
+            if !self.is_under_way(|purpose| purpose == Purpose::Manifest(bucket)) {
+                self.request(Purpose::Manifest(bucket), Request::Txn(txn), now_ms);
+            }
+        }
+    }
+
+    /// Makes a transaction that writes this node's manifest of a bucket, if it is newer than the one in etcd.
+    fn newer_manifest(&self, bucket: BucketId, copies: &impl Copies) -> Option<Txn> {
+        let spec = self.view.specs.get(&bucket)?.mod_revision;
+        let agreed = self.view.manifests.get(&bucket);
+        let uid = agreed.map_or(0, |agreed| manifest_uid(&agreed.value));
+        let value = copies.manifest_after(bucket, uid)?;
+        let key = self.key(Key::Manifest(bucket));
+        let seen = agreed.map_or(0, |agreed| agreed.mod_revision);
+        let compare = vec![
+            Compare::ModRevision(self.key(Key::Spec(bucket)), spec),
+            Compare::ModRevision(key.clone(), seen),
+        ];
+        let lease = LeaseId(0);
+        let then = vec![Op::Put { key, value, lease }];
+        Some(Txn { compare, then })
+    }
+}
