@@ -85,14 +85,7 @@ impl Participant {
             (Purpose::Revoke(node, lease), Answer::Revoked | Answer::NoLease) => {
                 self.coordinator.revoked(node, lease, now_ms);
             }
-            (
-                Purpose::Revoke(..)
-                | Purpose::OfItself
-                | Purpose::Manifest(_)
-                | Purpose::Elect
-                | Purpose::Check(_),
-                _,
-            ) => {}
+            (Purpose::Revoke(..) | Purpose::OfItself | Purpose::Elect | Purpose::Check(_), _) => {}
         }
     }
 

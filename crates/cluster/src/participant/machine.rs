@@ -67,10 +67,8 @@ pub(super) enum Purpose {
     KeepAlive(LeaseId, u64),
     /// A check whether etcd has the state that this node, or another one, had seen.
     Check(Seen),
-    /// A write of the node about itself; the watch delivers its effect.
+    /// A write of the node about itself, or of what it has; the watch delivers its effect.
     OfItself,
-    /// A write of the manifest of a bucket; the watch delivers its effect.
-    Manifest(BucketId),
     Elect,
     Control(u64),
     Revoke(NodeId, LeaseId),

@@ -26,15 +26,14 @@ impl Participant {
     /// Writes manifests to etcd of buckets that were not compared since etcd was read, where those of this node are
     /// newer. A write may be lost, or refused: call it again after some time.
     pub(super) fn keep_manifests(&mut self, now_ms: u64, copies: &impl Copies) {
-        let all: Vec<BucketId> = self.uncompared.iter().copied().collect();
-        for bucket in all {
-            let newer = self.newer_manifest(bucket, copies);
-            let Some(txn) = newer else {
-                self.uncompared.remove(&bucket);
-                continue;
-            };
-            if !self.is_under_way(|purpose| purpose == Purpose::Manifest(bucket)) {
-                self.request(Purpose::Manifest(bucket), Request::Txn(txn), now_ms);
+        if self.is_under_way(|purpose| purpose == Purpose::OfItself) {
+            return;
+        }
+        let buckets = std::mem::take(&mut self.uncompared);
+        for bucket in buckets {
+            if let Some(txn) = self.newer_manifest(bucket, copies) {
+                self.uncompared.insert(bucket);
+                self.request(Purpose::OfItself, Request::Txn(txn), now_ms);
             }
         }
     }
