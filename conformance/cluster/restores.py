@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 from contextlib import contextmanager
 
 from buckets import collections
@@ -10,6 +11,7 @@ from etcd import Etcd
 from failures import KEYS, LEASE_SECONDS, fill, go_on, has_all, is_served, three_nodes
 from harness import binary, equal, eventually, finished
 from joins import ends
+from manage import must
 from mcbp import Connection
 from world import CONFIG, DATA, TEMP_FAIL, suite
 
@@ -211,3 +213,44 @@ def f6_collections_that_the_backup_lacks_stay_although_all_nodes_start_again(_):
             eventually("its collections are those", lambda at=node: equal(collections(at)[1], names, "names") or True, seconds=20)
         for key in KEYS[:20]:
             equal(settee("get", key.decode(), "--collection", "shop.tables"), "stays", "value")
+
+
+@suite.test
+def f6_collections_stay_and_users_are_as_in_the_backup_where_a_restore_is_not_seen(_):
+    with Etcd() as etcd, three_nodes(etcd) as cluster:
+        cluster.make_bucket()
+        ana = "/settings/rbac/users/local/ana"
+        must(cluster.nodes[0], "PUT", ana, password="of-backup", roles="admin")
+        backup = keep(etcd)
+        eventually("there is a controller", lambda: cluster.tried("status")[0] == 0, seconds=30)
+        must(cluster.nodes[0], "PUT", ana, password="too-new", roles="admin")
+        must(cluster.nodes[1], "POST", "/pools/default/buckets/default/scopes", name="shop")
+        must(cluster.nodes[1], "POST", "/pools/default/buckets/default/scopes/shop/collections", name="tables")
+        before, newest = collections(cluster.nodes[2]), etcd.revision()
+        # No controller has written anything since the backup. Nodes see no older revision, and must read everything again,
+        # as after `etcdutl snapshot restore --bump-revision N --mark-compacted`.
+        for node in cluster.nodes:
+            node.process.send_signal(signal.SIGSTOP)
+        restore(etcd, backup)
+        while etcd.revision() <= newest:
+            etcd.put("/other", "")
+        etcd.put("/other", "")
+        etcd.call("/v3/kv/compaction", {"revision": etcd.revision()})
+        for node in cluster.nodes:
+            node.process.send_signal(signal.SIGCONT)
+
+        def logs_in(node, password):
+            try:
+                return bool(Connection(node.kv).login("ana", password, bucket=None))
+            except AssertionError:
+                return False
+
+        for node in cluster.nodes:
+            eventually("its users are of the backup", lambda at=node: logs_in(at, "of-backup"), seconds=30)
+            equal(logs_in(node, "too-new"), False, "password")
+        must(cluster.nodes[0], "POST", "/pools/default/buckets/default/scopes/shop/collections", name="lamps")
+        for node in cluster.nodes:
+            is_there = lambda at=node: set(collections(at)[1]) == {*before[1], "lamps"}  # noqa: E731
+            eventually("it has all collections", is_there, seconds=20)
+        is_served(cluster.client())
+        equal([status(node.address)["etcd_went_back"] for node in cluster.nodes], [False] * 3, "restores that are seen")

@@ -127,7 +127,7 @@ impl Driver {
         self.shared.problems.log(now_ms);
         let users = self.participant.view().users.as_ref();
         let taken = self.shared.users.load(Ordering::Acquire);
-        let newest = users.is_none_or(|users| taken >= users.mod_revision);
+        let newest = users.is_none_or(|users| taken == users.mod_revision);
         self.shared.pause.tick(now_ms, newest);
     }
 

@@ -85,7 +85,7 @@ pub(crate) struct Worker {
     done: Sender<DriverEvent>,
     /// Epoch of these revisions.
     epoch: u64,
-    /// Revisions of each bucket's applied settings and manifest.
+    /// Revisions of each bucket's applied settings and manifest; a restored etcd may have lower ones.
     taken: BTreeMap<BucketId, (u64, u64)>,
     /// Buckets made here of which a vBucket had no active copy yet.
     electing: BTreeSet<BucketId>,
@@ -276,7 +276,7 @@ impl Worker {
         let (mut done, mut no_space, mut unmade) = (true, false, BTreeSet::new());
         // Before buckets, which may wait for the disk: a removed user must not be let in meanwhile.
         if let Some(users) = &view.users
-            && users.mod_revision > self.shared.users.load(Ordering::Relaxed)
+            && users.mod_revision != self.shared.users.load(Ordering::Relaxed)
         {
             let taken = registry::take_users(&self.shared.node, users.value.as_bytes());
             if self.refused.note(None, USERS_NOT_TAKEN, taken) {
@@ -393,7 +393,7 @@ impl Worker {
         let mut taken = self.taken.get(&id).copied().unwrap_or_default();
         let mut done = true;
         if let Some(spec) = view.specs.get(&id)
-            && spec.mod_revision > taken.0
+            && spec.mod_revision != taken.0
         {
             let adjusted = self.adjust_settings(hosted, &spec.value);
             let what = "settings of the cluster are not obeyed";
@@ -404,7 +404,7 @@ impl Worker {
             }
         }
         if let Some(manifest) = view.manifests.get(&id)
-            && manifest.mod_revision > taken.1
+            && manifest.mod_revision != taken.1
         {
             let what = "collections are not taken over yet";
             // A bucket that is loading takes none, which is no failure.
@@ -435,6 +435,10 @@ impl Worker {
         let manifest = collections::of_json(manifest.as_bytes());
         let manifest = manifest.map_err(|error| error.to_string())?;
         let bucket = &hosted.served.bucket;
+        if manifest.uid() < bucket.manifest_uid() {
+            // The participant writes the newer one to etcd, which was restored from a backup.
+            return Ok(());
+        }
         let changed = bucket.change_manifest(|_| Ok(manifest.clone()), collections::to_bytes);
         changed.map_err(|error| error.to_string())?;
         registry::publish_cluster(&self.shared.node, &hosted.served);
