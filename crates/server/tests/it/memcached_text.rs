@@ -136,6 +136,9 @@ fn meta_commands_answer_the_requested_flags() {
             "MN",
         ]
     );
+    // Times of reads are not recorded; a client that asks for them gets the rest.
+    let lines = talk("ms t:mr 2 F9\nhi\nmg t:mr v h l t f\nmg t:mr-none h l\n");
+    assert_eq!(lines, ["HD", "VA 2 t-1 f9", "hi", "EN"]);
     let lines = talk(
         "ma t:mc N0 J10 D3 v\nma t:mc D3 v\nma t:mc MD D100 v k\nma t:mc-none\nms t:ma 1 MA\nx\n\
          ms t:ma 1 MA N0 c\nx\nms t:ma 1 MA\ny\nmg t:ma v\n",

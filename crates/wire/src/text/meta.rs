@@ -40,7 +40,8 @@ impl MetaVerb {
     /// Returns the flags that the command accepts.
     fn flags(self) -> &'static [u8] {
         match self {
-            Self::Get => b"bcfkOqstuvNRT",
+            // `h` and `l` have no answer: documents do not record when they were read.
+            Self::Get => b"bcfhklOqstuvNRT",
             Self::Set => b"bcCFIkOqsTMN",
             Self::Delete => b"bCIkOqT",
             Self::Arithmetic => b"bckOqtvNJDMTC",
@@ -217,7 +218,6 @@ fn seconds_left(token: &[u8]) -> Option<u32> {
 /// Returns the error for a flag that a command does not support here.
 fn unserved(letter: u8) -> &'static str {
     match letter {
-        b'h' | b'l' => "CLIENT_ERROR documents do not tell when they were read: no h and l",
         b'E' => "CLIENT_ERROR the server alone gives documents their CAS: no E",
         b'x' => "CLIENT_ERROR a document is deleted as a whole: no x",
         _ => INVALID,
