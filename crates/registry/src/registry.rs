@@ -82,11 +82,11 @@ pub trait Env: Send + Sync {
     /// Stores the standing of a bucket and the epoch of its map.
     fn note_standing(&self, bucket: &str, standing: GroupRecord, epoch: i64);
 
-    /// Replaces the users by those of the node that this one follows, also after a restart. Blocks for the disk.
+    /// Writes the users that this node took over from another one, for a restart. Blocks for the disk.
     ///
     /// # Errors
-    /// The users could not be written. They are in force until a restart.
-    fn follow_users(&self, roster: Roster) -> Result<(), String>;
+    /// The users could not be written.
+    fn keep_users(&self, roster: &Roster) -> Result<(), String>;
 
     /// Applies the settings of the followed bucket, as [`BucketSettings::followed_by`] converts them, also after a
     /// restart. Returns whether they changed. Blocks for the disk.

@@ -36,8 +36,8 @@ pub fn tell_users(node: &Registry, has: &[u8]) -> Result<Vec<u8>, &'static str> 
     Ok(encoded)
 }
 
-/// Takes the users that the active node sent. They apply to every command that arrives from here on, also if they cannot
-/// be written: a removed user must not be let in meanwhile.
+/// Takes the users that the active node sent. They apply to every command that arrives from here on, also while they are
+/// being written and if they cannot be: a removed user must not be let in meanwhile. Blocks for the disk.
 ///
 /// # Errors
 /// The users are not valid, and stay as they were, or could not be written; with the reason.
@@ -50,11 +50,10 @@ pub fn take_users(node: &Registry, encoded: &[u8]) -> Result<(), String> {
     if node.identity.kept_edition() == edition {
         return Ok(());
     }
-    let is_news = node.identity.edition() != edition;
-    let kept = node.env.follow_users(roster);
-    if is_news {
+    if node.identity.edition() != edition {
+        node.identity.replace_roster(roster.clone());
         tracing::info!(users, edition, "the users are taken over from another node");
         node.users_changed();
     }
-    kept
+    node.env.keep_users(&roster)
 }

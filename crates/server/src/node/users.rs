@@ -140,19 +140,11 @@ impl Users {
         Ok(())
     }
 
-    /// Replaces the users by those of another node. They are in force also if they cannot be written.
+    /// Writes the users.
     ///
     /// # Errors
     /// They could not be written.
-    pub(super) fn follow(&self, roster: Roster) -> Result<(), String> {
-        let kept = self.keep(&roster);
-        if self.identity.edition() != roster.edition {
-            self.identity.replace_roster(roster);
-        }
-        kept
-    }
-
-    fn keep(&self, roster: &Roster) -> Result<(), String> {
+    pub(super) fn keep(&self, roster: &Roster) -> Result<(), String> {
         let written = self.file.write(roster);
         written.map_err(|error| format!("The users could not be written: {error}"))?;
         self.identity.note_kept(roster.edition);
@@ -195,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn followed_users_are_in_force_before_they_can_be_written() {
+    fn users_in_force_are_written_once_they_can_be() {
         let place = tempfile::tempdir().unwrap();
         let config = crate::node::tests::config(None, Vec::new());
         let users = KeptUsers::load(Some(place.path()))
@@ -204,7 +196,8 @@ mod tests {
         let identity = Arc::clone(&users.identity);
         let in_the_way = place.path().join("users.json.tmp");
         fs::create_dir(&in_the_way).unwrap();
-        users.follow(roster()).unwrap_err();
+        identity.replace_roster(roster());
+        users.keep(&roster()).unwrap_err();
         assert!(identity.directory().users.get("ada").is_some());
         assert_eq!((identity.edition(), identity.kept_edition()), (7, 0));
         let gone = &mut |directory: &mut Directory| directory.users.remove("ada").is_some();
@@ -212,7 +205,7 @@ mod tests {
         assert!(identity.directory().users.get("ada").is_some());
 
         fs::remove_dir(&in_the_way).unwrap();
-        users.follow(roster()).unwrap();
+        users.keep(&roster()).unwrap();
         assert_eq!(identity.kept_edition(), 7);
         let again = KeptUsers::load(Some(place.path())).unwrap();
         assert_eq!(again.in_force(&config).identity.kept_edition(), 7);

@@ -170,8 +170,8 @@ impl Env for World {
         }
     }
 
-    fn follow_users(&self, roster: Roster) -> Result<(), String> {
-        self.users().follow(roster)
+    fn keep_users(&self, roster: &Roster) -> Result<(), String> {
+        self.users().keep(roster)
     }
 
     fn follow_settings(

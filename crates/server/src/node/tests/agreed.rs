@@ -12,10 +12,12 @@ use management::{BucketChange, BucketsError, NodeView as _, UsersError};
 use registry::cluster::{AgreedChange, ChangeError, ClusterMember as _};
 use registry::collections::{CollectionsError, change, of_json, to_bytes};
 use registry::fake_member::{FakeMember, written};
-use registry::{BucketSettings, bucket_id};
+use registry::{BucketSettings, Waits, bucket_id};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-use super::bucket;
+use super::client::until;
 use super::cluster::clustered;
+use super::{bucket, config, started};
 
 #[test]
 fn node_that_just_started_reads_the_state_of_the_cluster_before_it_answers() {
@@ -244,5 +246,32 @@ fn verifiers_of_passwords_are_derived_with_the_agreed_salts() {
     let record = made.directory.users.get("ada").unwrap().record();
     assert_eq!(made.salts, agreed.salts);
     assert_eq!(record.password, Some(identity.verifier("ada", b"secret")));
+    node.shutdown().unwrap();
+}
+
+#[test]
+fn users_of_others_are_in_force_while_the_disk_hangs() {
+    let place = tempfile::tempdir().unwrap();
+    let node = started(&config(Some(place.path()), Vec::new()), Waits::default());
+    // A pipe takes 64 KiB before it is read.
+    let pipe = place.path().join("users.json.tmp");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    let mut directory = Directory::default();
+    for number in 0..5_000 {
+        let name = format!("user-{number}");
+        directory.users.insert(&name, &UserRecord::default());
+    }
+    let agreed = Roster {
+        edition: 7,
+        directory: directory.into(),
+        ..Roster::default()
+    };
+    let text = serde_json::to_string(&agreed).unwrap();
+    let registry = Arc::clone(&node.state.registry);
+    let taking = std::thread::spawn(move || registry::take_users(&registry, text.as_bytes()));
+    until("they are in force", || node.state.identity.edition() == 7);
+    assert_eq!(node.state.identity.kept_edition(), 0);
+    std::fs::read(&pipe).unwrap();
+    taking.join().unwrap().unwrap_err();
     node.shutdown().unwrap();
 }
