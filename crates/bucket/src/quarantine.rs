@@ -79,16 +79,11 @@ impl<S: KvStore> Bucket<S> {
         }
     }
 
-    /// Puts a vBucket whose rows after seqno `after` cannot be read in quarantine.
-    pub(crate) fn put_in_quarantine(&self, id: VbId, after: Seqno, error: &StoreError) {
+    /// Puts a vBucket whose rows cannot be read in quarantine: at each moment it is there, or still in its slot.
+    pub(crate) fn put_in_quarantine(&self, id: VbId, error: &StoreError) {
         let Some(slot) = self.slot(id) else { return };
-        let Some(vbucket) = slot.vbucket.lock().take() else {
-            return;
-        };
-        self.memory.add(vbucket.memory_to_give_back());
-        let record = vbucket.record();
-        drop(vbucket);
-        let (row, files) = self.locate(id, after);
+        // This may take long.
+        let (row, files) = self.locate(id, Seqno::ZERO);
         tracing::error!(
             bucket = self.name(),
             vb = id.0,
@@ -103,6 +98,10 @@ impl<S: KvStore> Bucket<S> {
         } else {
             format!("{row} in {files}: {error}")
         };
+        let mut locked = slot.vbucket.lock();
+        let Some(vbucket) = locked.take() else { return };
+        self.memory.add(vbucket.memory_to_give_back());
+        let record = vbucket.record();
         let known = Arc::new(Quarantined { reason, record });
         self.quarantine.vbs.lock().insert(id, known);
     }

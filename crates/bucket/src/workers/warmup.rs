@@ -141,7 +141,7 @@ impl<S: KvStore> Bucket<S> {
                 if error.kind == ErrorKind::Corrupt
                     || load.any_read.load(Ordering::Relaxed) && error.kind == ErrorKind::Io =>
             {
-                self.put_in_quarantine(vb, Seqno::ZERO, &error);
+                self.put_in_quarantine(vb, &error);
             }
             Err(error) => {
                 tracing::error!(bucket = self.name(), %error, "warmup failed");

@@ -33,6 +33,8 @@ pub(crate) struct Faults<S> {
     planned: Mutex<Vec<(Range<usize>, Fault)>>,
     unreadable: AtomicBool,
     damaged: Mutex<Vec<VbId>>,
+    /// Runs while damage is located.
+    pub(crate) on_locate: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl<S: KvStore> FaultyStore<S> {
@@ -46,6 +48,7 @@ impl<S: KvStore> FaultyStore<S> {
             planned: Mutex::default(),
             unreadable: AtomicBool::new(false),
             damaged: Mutex::default(),
+            on_locate: Mutex::default(),
         })
     }
 }
@@ -103,6 +106,12 @@ impl<S: KvStore> Hooks for Faults<S> {
 
     fn inner(&self) -> &S {
         &self.inner
+    }
+
+    fn locating(&self) {
+        if let Some(run) = self.on_locate.lock().take() {
+            run();
+        }
     }
 
     fn before_read(&self, vb: VbId) -> Answer<()> {

@@ -5,8 +5,8 @@ use std::ops::Deref;
 
 use model::{Document, Meta, Seqno, VbId, VbRecord};
 use storage::{
-    CommitInfo, Compacted, DiskUsage, DocumentRequest, HistoryKept, HistoryLimits, Keep, KvStore,
-    Snapshot, StoreError, VbBatch,
+    CommitInfo, Compacted, DamagedRow, DiskUsage, DocumentRequest, HistoryKept, HistoryLimits,
+    Keep, KvStore, Snapshot, StoreError, VbBatch,
 };
 
 pub(crate) type Answer<T> = Result<T, StoreError>;
@@ -47,6 +47,9 @@ pub(crate) trait Hooks: Send + Sync + 'static {
     fn close(&self) -> Answer<()> {
         self.inner().close()
     }
+
+    /// Runs while damage of a vBucket is located.
+    fn locating(&self) {}
 }
 
 /// A store with the hooks `H`.
@@ -127,6 +130,11 @@ impl<H: Hooks> KvStore for Hooked<H> {
     fn remove(&self, vbs: &[VbId]) -> Answer<()> {
         self.0.before_write()?;
         self.0.remove(vbs)
+    }
+
+    fn locate(&self, vb: VbId, after: Seqno) -> DamagedRow {
+        self.0.locating();
+        self.0.inner().locate(vb, after)
     }
 
     fn manifest(&self) -> Answer<Option<Vec<u8>>> {

@@ -1,5 +1,8 @@
 //! A damaged row affects only its vBucket, and that is not changed.
 
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
 use bucket::{CompactionRules, Flushed, WarmupStage};
 use engine::{OpError, Outcome};
 use model::{Seqno, VbId, VbState, VbUuid};
@@ -45,6 +48,22 @@ fn damaged_vbucket_is_not_served_and_others_are() {
     let active = bucket.set_vbucket(DAMAGED, VbState::Active, None, VbUuid(9));
     assert_eq!(active, Err(OpError::NotMyVbucket), "it would be a new one");
     assert_eq!(bucket.memory().used(), bucket.recount());
+}
+
+/// A node takes part in its cluster meanwhile, with the copies that it finds.
+#[test]
+fn damaged_vbucket_is_found_while_its_damage_is_located() {
+    let (_, store) = damaged();
+    let bucket = cold(options(4, ROOMY), store, 50);
+    let (other, (told, found)) = (Arc::clone(&bucket), channel());
+    *bucket.store().on_locate.lock() = Some(Box::new(move || {
+        let is_there = other.with_vbucket(DAMAGED, |_| ()).is_some();
+        told.send(is_there || other.quarantined(DAMAGED).is_some())
+            .unwrap();
+    }));
+    bucket.warm_up(&mut uuids(60));
+    assert_eq!(found.try_recv(), Ok(true));
+    assert!(bucket.quarantined(DAMAGED).is_some());
 }
 
 #[test]
