@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "lib"))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "faults"))
 
 from harness import Node, Suite, binary, equal, eventually
+from manage import must
 from mcbp import (
     FEATURE_JSON,
     GET,
@@ -234,6 +235,27 @@ def files_may_not_grow(_):
         small.check(node)
         large.check(node)
         equal(key_call(small.connect(node), GET, b"late").status, SUCCESS)
+
+
+@suite.test
+def a_flushed_bucket_gives_its_space_back(_):
+    node, large = Node("--bucket", "default:256"), Large()
+    with node.watched():
+        node.start().ready()
+        connection = large.connect(node)
+        for number in range(8_000):
+            equal(plain(connection, b"document-%d" % number, bytes(20_000)), SUCCESS)
+        eventually("all is persisted", lambda: connection.stats()["ep_diskqueue_items"] == "0")
+        connection.close()
+
+        def used():
+            return sum(file.stat().st_blocks * 512 for file in node.data.rglob("*") if file.is_file())
+
+        before = used()
+        assert before > 8_000 * 20_000, before
+        must(node, "POST", "/pools/default/buckets/default", flushEnabled="1")
+        must(node, "POST", "/pools/default/buckets/default/controller/doFlush")
+        eventually("its space is free", lambda: used() < before / 2, seconds=30)
 
 
 @suite.test

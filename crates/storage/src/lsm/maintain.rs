@@ -1,6 +1,7 @@
 //! Rollback, removal, compaction and trimming of vBuckets.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use model::{Kind, Meta, Seqno, VbId, VbRecord};
@@ -74,16 +75,24 @@ fn go_back(state: &mut State, to: Seqno) -> Seqno {
 /// See `KvStore::remove`: without a state no rows are valid, and a later state has another epoch.
 pub(crate) fn remove(core: &Core, vbs: &[VbId]) -> Result<(), StoreError> {
     let mut changes = core.begin("removing")?;
+    let version = Arc::clone(&core.current.read().version);
+    let mut dead = 0;
     for vb in vbs {
-        if changes.state(*vb).is_some()
+        if let Some(state) = changes.state(*vb)
             && changes
                 .put(EntryKind::Forget, *vb, &[], |_, _| {})
                 .is_some()
         {
             changes.note(LogNote::Forget(*vb));
+            let sections = version.runs.iter().filter_map(|run| run.section(*vb));
+            let valid = sections.filter(|section| state.lineage.limit(section.epoch).is_some());
+            dead += valid.map(|section| u64::from(section.rows)).sum::<u64>();
         }
     }
-    changes.finish()
+    changes.finish()?;
+    core.dead_rows.fetch_add(dead, Ordering::Relaxed);
+    core.removed.fetch_or(dead > 0, Ordering::Relaxed);
+    Ok(())
 }
 
 /// Rows that are dropped with one sync.

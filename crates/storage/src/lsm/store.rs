@@ -81,6 +81,7 @@ impl DiskStore {
             next_file: AtomicU64::new(current.version.manifest.contents.next_file),
             next_epoch: AtomicU64::new(next_epoch),
             dead_rows: AtomicU64::new(dead_rows),
+            removed: AtomicBool::new(false),
             has_history: AtomicBool::new(has_history),
             committed: AtomicU64::new(log.last_group),
             // The sizes of existing documents are unknown.
@@ -245,7 +246,9 @@ impl KvStore for DiskStore {
     }
 
     fn remove(&self, vbs: &[VbId]) -> Result<(), StoreError> {
-        maintain::remove(&self.core, vbs)
+        maintain::remove(&self.core, vbs)?;
+        self.merging.ring();
+        Ok(())
     }
 
     fn manifest(&self) -> Result<Option<Vec<u8>>, StoreError> {

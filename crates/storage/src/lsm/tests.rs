@@ -178,6 +178,26 @@ fn values_leave_mostly_dead_files_in_several_merges_when_quiet() {
     assert!(bytes < 96 * 2_000 * 13 / 10, "{bytes} bytes on disk");
 }
 
+#[test]
+fn removed_vbuckets_leave_the_disk_when_quiet() {
+    let place = tempfile::tempdir().expect("a directory");
+    let threads = Stepped::default();
+    let (store, _) = DiskStore::open_with(&threads, place.path(), small(), None).expect("it opens");
+    let value = "v".repeat(2_000);
+    for key in 0..96 {
+        let row = (document(key / 4 + 1, &format!("k{key}"), &value), Seqno(0));
+        put(&store, VbId((key % 4) as u16), &[row]);
+        while threads.step(Duration::from_secs(1)) {}
+    }
+    while threads.step(Duration::from_mins(1)) {}
+    let removed = [VbId(0), VbId(1), VbId(2)];
+    store.remove(&removed).expect("they are removed");
+    while threads.step(Duration::from_mins(1)) {}
+    let bytes = store.disk_usage().expect("it can be read").file_bytes;
+    assert!(bytes < 96 * 2_000 / 2, "{bytes} bytes on disk");
+    assert_eq!(crate::suite::scan(&store, VbId(3), 1).len(), 24);
+}
+
 /// Returns the sizes of the runs by their names.
 fn run_bytes(place: &Path) -> BTreeMap<String, u64> {
     let files = std::fs::read_dir(place).expect("it can be read");

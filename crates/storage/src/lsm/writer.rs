@@ -41,8 +41,10 @@ pub(crate) struct Core {
     pub(crate) current: RwLock<Current>,
     pub(crate) next_file: AtomicU64,
     pub(crate) next_epoch: AtomicU64,
-    /// Approximate number of superseded rows and removals in runs.
+    /// Approximate number of superseded rows, rows of removed vBuckets, and removals in runs.
     pub(crate) dead_rows: AtomicU64,
+    /// Whether vBuckets with rows in runs were removed since the last look for a merge.
+    pub(crate) removed: AtomicBool,
     pub(crate) has_history: AtomicBool,
     /// The last committed group. A commit under way may not be counted yet.
     pub(crate) committed: AtomicU64,

@@ -49,6 +49,9 @@ impl CompactionWorker {
                 Renewal::Over => core.renewing.store(false, Ordering::Relaxed),
             }
         }
+        if core.removed.swap(false, Ordering::Relaxed) {
+            self.settled = None;
+        }
         let renews = outdated.is_some();
         let version = Arc::clone(&core.current.read().version);
         if !renews
