@@ -84,15 +84,6 @@ impl<S: KvStore> Bucket<S> {
         let Some(slot) = self.slot(id) else { return };
         // This may take long.
         let (row, files) = self.locate(id, Seqno::ZERO);
-        tracing::error!(
-            bucket = self.name(),
-            vb = id.0,
-            row,
-            files,
-            %error,
-            "a damaged row: the vBucket is in quarantine and is not served; \
-             settee salvage copies what can be read"
-        );
         let reason = if files.is_empty() {
             format!("{row}: {error}")
         } else {
@@ -104,6 +95,16 @@ impl<S: KvStore> Bucket<S> {
         let record = vbucket.record();
         let known = Arc::new(Quarantined { reason, record });
         self.quarantine.vbs.lock().insert(id, known);
+        drop(locked);
+        tracing::error!(
+            bucket = self.name(),
+            vb = id.0,
+            row,
+            files,
+            %error,
+            "a damaged row: the vBucket is in quarantine and is not served; \
+             settee salvage copies what can be read"
+        );
     }
 
     /// Returns the vBuckets with known damage: those in quarantine, and those in which a read met damage.

@@ -59,9 +59,7 @@ impl Copies for HostedTable {
             .collect()
     }
 
-    fn manifest_after(&self, bucket: BucketId, uid: u64) -> Option<String> {
-        let manifest = self.get(bucket)?.served.bucket.manifest();
-        let text = (manifest.uid().0 > uid).then(|| collections::to_bytes(&manifest));
-        String::from_utf8(text?).ok()
+    fn newer_manifest(&self, bucket: BucketId, agreed: Option<&str>) -> Option<String> {
+        collections::if_newer(&self.get(bucket)?.served.bucket.manifest(), agreed)
     }
 }

@@ -154,6 +154,14 @@ pub fn to_bytes(manifest: &Manifest) -> Vec<u8> {
     to_json(manifest).to_string().into_bytes()
 }
 
+/// Returns the manifest in the form that etcd has, if it is newer than `agreed`, a readable text of that form.
+pub fn if_newer(manifest: &Manifest, agreed: Option<&str>) -> Option<String> {
+    let agreed = agreed.map(|text| of_json(text.as_bytes()));
+    let agreed = agreed.transpose().ok()?;
+    let uid = agreed.map_or(ManifestUid(0), |agreed| agreed.uid());
+    (manifest.uid() > uid).then(|| to_json(manifest).to_string())
+}
+
 /// Returns the manifest in the form of HTTP management: a limit of 0 means the bucket's limit, -1 means no limit.
 pub fn to_management_json(manifest: &Manifest) -> ManifestForm<'_> {
     form(manifest, |settings| {
@@ -350,6 +358,21 @@ mod tests {
         assert_eq!(of(1, 0)["maxTTL"], 7);
         assert_eq!(of(1, 0)["history"], true);
         assert_eq!(http["uid"], "3");
+    }
+
+    #[test]
+    fn only_a_newer_manifest_is_written_again() {
+        let first = Manifest::default();
+        let [second, third] = ["a", "b"].map(|name| first.with_scope(name).unwrap());
+        let third = third.with_scope("c").unwrap();
+        let text = |manifest: &Manifest| to_json(manifest).to_string();
+        let [of_first, of_second, of_third] = [&first, &second, &third].map(text);
+        assert_eq!(if_newer(&second, Some(&of_first)), Some(of_second.clone()));
+        assert_eq!(if_newer(&second, None), Some(of_second.clone()));
+        for agreed in [&of_second, &of_third, "unreadable"] {
+            assert_eq!(if_newer(&second, Some(agreed)), None, "{agreed}");
+        }
+        assert_eq!(if_newer(&first, None), None);
     }
 
     #[test]

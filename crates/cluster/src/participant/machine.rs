@@ -40,8 +40,8 @@ pub trait Copies {
     fn vbuckets(&self) -> Vec<Vb>;
     /// Returns those with a copy that may not be whole.
     fn damaged(&self) -> Vec<Vb>;
-    /// Returns the manifest of a bucket as the JSON text in etcd, if its number is above `uid`.
-    fn manifest_after(&self, bucket: BucketId, uid: u64) -> Option<String>;
+    /// Returns the manifest that the node has of a bucket, if it is newer than `agreed`. Both are JSON texts as in etcd.
+    fn newer_manifest(&self, bucket: BucketId, agreed: Option<&str>) -> Option<String>;
 }
 
 /// Output of a participant.

@@ -4,23 +4,10 @@
 //! from a backup. Later changes would be based on the older manifest: nodes refuse them up to their own number, and then
 //! drop what it lacks, with the documents. So nodes write the newest manifest again.
 
-use serde::Deserialize;
-
 use super::machine::{Copies, Participant, Purpose};
 use crate::agreed::Key;
 use crate::coord::{Compare, LeaseId, Op, Request, Txn};
 use crate::map::BucketId;
-
-/// Returns the number of a manifest; zero for a text that is none.
-pub(super) fn manifest_uid(text: &str) -> u64 {
-    #[derive(Deserialize)]
-    struct NumberedManifest<'a> {
-        uid: &'a str,
-    }
-    let numbered: Option<NumberedManifest<'_>> = serde_json::from_str(text).ok();
-    let uid = numbered.and_then(|numbered| u64::from_str_radix(numbered.uid, 16).ok());
-    uid.unwrap_or_default()
-}
 
 impl Participant {
     /// Writes manifests to etcd of buckets that were not compared since etcd was read, where those of this node are
@@ -31,7 +18,7 @@ impl Participant {
         }
         let buckets = std::mem::take(&mut self.uncompared);
         for bucket in buckets {
-            if let Some(txn) = self.newer_manifest(bucket, copies) {
+            if let Some(txn) = self.manifest_txn(bucket, copies) {
                 self.uncompared.insert(bucket);
                 self.request(Purpose::OfItself, Request::Txn(txn), now_ms);
             }
@@ -39,11 +26,10 @@ impl Participant {
     }
 
     /// Makes a transaction that writes this node's manifest of a bucket, if it is newer than the one in etcd.
-    fn newer_manifest(&self, bucket: BucketId, copies: &impl Copies) -> Option<Txn> {
+    fn manifest_txn(&self, bucket: BucketId, copies: &impl Copies) -> Option<Txn> {
         let spec = self.view.specs.get(&bucket)?.mod_revision;
         let agreed = self.view.manifests.get(&bucket);
-        let uid = agreed.map_or(0, |agreed| manifest_uid(&agreed.value));
-        let value = copies.manifest_after(bucket, uid)?;
+        let value = copies.newer_manifest(bucket, agreed.map(|agreed| &*agreed.value))?;
         let key = self.key(Key::Manifest(bucket));
         let seen = agreed.map_or(0, |agreed| agreed.mod_revision);
         let compare = vec![

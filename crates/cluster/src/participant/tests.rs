@@ -34,12 +34,17 @@ impl Copies for OneCopy {
         Vec::new()
     }
 
-    fn manifest_after(&self, _: BucketId, _: u64) -> Option<String> {
+    fn newer_manifest(&self, _: BucketId, _: Option<&str>) -> Option<String> {
         None
     }
 }
 
-struct NoCopies;
+/// A node without copies. The text of a manifest is its number alone.
+struct NoCopies {
+    manifest: u64,
+}
+
+const NO_COPIES: NoCopies = NoCopies { manifest: 0 };
 
 impl Copies for NoCopies {
     fn copy(&self, _: Vb) -> Option<Copy> {
@@ -54,34 +59,10 @@ impl Copies for NoCopies {
         Vec::new()
     }
 
-    fn manifest_after(&self, _: BucketId, _: u64) -> Option<String> {
-        None
+    fn newer_manifest(&self, _: BucketId, agreed: Option<&str>) -> Option<String> {
+        let agreed: u64 = agreed?.parse().ok()?;
+        (self.manifest > agreed).then(|| self.manifest.to_string())
     }
-}
-
-/// A node with a manifest of this number.
-struct WithManifest(u64);
-
-impl Copies for WithManifest {
-    fn copy(&self, _: Vb) -> Option<Copy> {
-        None
-    }
-
-    fn vbuckets(&self) -> Vec<Vb> {
-        Vec::new()
-    }
-
-    fn damaged(&self) -> Vec<Vb> {
-        Vec::new()
-    }
-
-    fn manifest_after(&self, _: BucketId, uid: u64) -> Option<String> {
-        (self.0 > uid).then(|| manifest(self.0).to_string())
-    }
-}
-
-fn manifest(uid: u64) -> serde_json::Value {
-    serde_json::json!({ "uid": format!("{uid:x}"), "scopes": [] })
 }
 
 fn participant() -> Participant {
@@ -151,7 +132,7 @@ fn f6_lower_revision_of_a_renewal_only_triggers_a_read() {
         };
         assert!(!participant.etcd_went_back());
         let found = Vec::new();
-        let outputs = participant.answer(id, &Answer::Got { revision, found }, 0, &NoCopies);
+        let outputs = participant.answer(id, &Answer::Got { revision, found }, 0, &NO_COPIES);
         assert_eq!((outputs, participant.etcd_went_back()), (vec![], went_back));
     }
 }
@@ -165,7 +146,7 @@ fn watch_goes_on_after_a_read_of_what_it_reported() {
         read
     };
     for (revision, opens) in [(5, true), (5, false), (6, true)] {
-        participant.load(read(revision), 0, &NoCopies);
+        participant.load(read(revision), 0, &NO_COPIES);
         let watches = |output: &Output| matches!(output, Output::Request(_, Request::Watch { .. }));
         let opened = participant.outputs.drain(..).any(|output| watches(&output));
         assert_eq!(opened, opens, "{revision}");
@@ -177,10 +158,10 @@ fn node_that_was_never_heard_becomes_unheard() {
     let mut participant = participant();
     let limit_ms = Settings::default().unheard_ms;
     let changes = [put(3, Key::Node(OTHER), &Node::default())];
-    participant.take_changes(4, &changes, &NoCopies);
+    participant.take_changes(4, &changes, &NO_COPIES);
     participant.watching_since_ms = Some(10);
     for (now_ms, unheard) in [(10, vec![]), (10 + limit_ms, vec![OTHER])] {
-        drop(participant.tick(now_ms, &NoCopies));
+        drop(participant.tick(now_ms, &NO_COPIES));
         assert_eq!(participant.health.unheard, unheard);
         assert_eq!(participant.heard().get(&OTHER), None);
     }
@@ -195,10 +176,10 @@ fn state_for_which_another_node_may_wait_is_reported_early_and_once() {
         ..
     } = Settings::default();
     let changes = [put(3, Key::Node(OTHER), &Node::default())];
-    participant.take_changes(4, &changes, &NoCopies);
+    participant.take_changes(4, &changes, &NO_COPIES);
     let pings_at = |participant: &mut Participant, now_ms| {
         let ping = Output::Send(OTHER, Message::Ping);
-        participant.tick(now_ms, &NoCopies).contains(&ping)
+        participant.tick(now_ms, &NO_COPIES).contains(&ping)
     };
     assert!(pings_at(&mut participant, 0));
     assert!(!pings_at(&mut participant, moving_ms));
@@ -219,11 +200,11 @@ fn controller_decides_once_for_a_batch_of_inputs() {
         put(3, Key::Node(ME), &node),
         put(4, Key::Node(OTHER), &node),
     ];
-    participant.take_changes(4, &changes, &NoCopies);
+    participant.take_changes(4, &changes, &NO_COPIES);
     participant.watching_since_ms = Some(0);
-    drop(participant.tick(0, &NoCopies));
+    drop(participant.tick(0, &NO_COPIES));
     for order in [Order::Drain(OTHER), Order::Rebalance] {
-        let outputs = participant.message(OTHER, &Message::Order(order), 0, &NoCopies);
+        let outputs = participant.message(OTHER, &Message::Order(order), 0, &NO_COPIES);
         assert_eq!(outputs, []);
     }
     let outputs = participant.decide(0);
@@ -243,10 +224,10 @@ fn controller_that_rests_makes_a_round_for_input_and_at_the_interval_of_repetiti
         put(3, Key::Node(ME), &Node::default()),
         put(4, Key::Alive(ME), &alive),
     ];
-    participant.take_changes(4, &changes, &NoCopies);
+    participant.take_changes(4, &changes, &NO_COPIES);
     participant.watching_since_ms = Some(0);
     let round = |participant: &mut Participant, now_ms| {
-        drop(participant.tick(now_ms, &NoCopies));
+        drop(participant.tick(now_ms, &NO_COPIES));
         participant.controlled_ms
     };
     assert_eq!(round(&mut participant, 0), Some(0));
@@ -254,7 +235,7 @@ fn controller_that_rests_makes_a_round_for_input_and_at_the_interval_of_repetiti
     assert_eq!(round(&mut participant, repeat_ms - 1), Some(0));
     assert_eq!(round(&mut participant, repeat_ms), Some(repeat_ms));
     let order = Message::Order(Order::Rebalance);
-    drop(participant.message(OTHER, &order, repeat_ms + 1, &NoCopies));
+    drop(participant.message(OTHER, &order, repeat_ms + 1, &NO_COPIES));
     drop(participant.decide(repeat_ms + 1));
     assert_eq!(participant.controlled_ms, Some(repeat_ms + 1));
 }
@@ -268,15 +249,15 @@ fn election(found: &Controller) -> Vec<Compare> {
         ..kv(3, Key::Alive(ME), &Alive::default())
     });
     let changes = [put(2, Key::Node(ME), &Node::default()), alive];
-    participant.take_changes(3, &changes, &NoCopies);
-    participant.take_changes(4, &[put(4, Key::Controller, found)], &NoCopies);
+    participant.take_changes(3, &changes, &NO_COPIES);
+    participant.take_changes(4, &[put(4, Key::Controller, found)], &NO_COPIES);
     participant.watching_since_ms = Some(0);
     participant.lease = NodeLease::Held {
         lease,
         until_ms: 5_000,
         renewed_ms: 0,
     };
-    let requests = participant.tick(0, &NoCopies).into_iter();
+    let requests = participant.tick(0, &NO_COPIES).into_iter();
     let txns = requests.filter_map(|output| match output {
         Output::Request(_, Request::Txn(txn)) => Some(txn.compare),
         _ => None,
@@ -318,10 +299,10 @@ fn assert_replaced_by(change: KeyChange) {
     let (mut participant, watch) = joined(lease);
     let (revision, changes) = (4, vec![change, row(4, [ME, OTHER], 2)]);
     let answer = Answer::Changes { revision, changes };
-    let outputs = participant.answer(watch, &answer, 1, &NoCopies);
+    let outputs = participant.answer(watch, &answer, 1, &NO_COPIES);
     assert_eq!(outputs.len(), 1, "{outputs:?}");
     assert!(matches!(&outputs[0], Output::Request(_, Request::Revoke(is)) if *is == lease));
-    let later = participant.tick(100_000, &NoCopies);
+    let later = participant.tick(100_000, &NO_COPIES);
     let acts = |output: &Output| !matches!(output, Output::Request(..));
     assert!(!later.iter().any(acts), "{later:?}");
     assert!(participant.is_replaced());
@@ -380,7 +361,7 @@ fn process_does_nothing_once_a_copy_of_its_directory_has_started() {
         let changes = vec![put(2, Key::Node(ME), &Node::default()), change];
         let (revision, changes) = (4, changes);
         let answer = Answer::Changes { revision, changes };
-        let outputs = participant.answer(watch, &answer, 1, &NoCopies);
+        let outputs = participant.answer(watch, &answer, 1, &NO_COPIES);
         assert_eq!(outputs, []);
         assert_eq!(participant.excluded, None);
     }
@@ -395,13 +376,10 @@ fn etcd_that_lost_collections_gets_them_from_a_node() {
         })
     };
     for (agreed, own, is_written) in [(9, 16, true), (16, 16, false), (17, 16, false)] {
-        let node = WithManifest(own);
+        let node = NoCopies { manifest: own };
         let (spec, key) = (Key::Spec(VB.bucket), Key::Manifest(VB.bucket));
         let mut read = View::default();
-        let found = [
-            kv(3, spec, &BucketSpec::default()),
-            kv(4, key, &manifest(agreed)),
-        ];
+        let found = [kv(3, spec, &BucketSpec::default()), kv(4, key, &agreed)];
         read.load(CLUSTER, 5, &found);
         let mut participant = participant();
         participant.load(read, 0, &node);
@@ -411,14 +389,14 @@ fn etcd_that_lost_collections_gets_them_from_a_node() {
         };
         let of = |key: Key, revision| Compare::ModRevision(key.text(CLUSTER), revision);
         assert_eq!(txn.compare, [of(spec, 3), of(key, 4)]);
-        let (key, value) = (key.text(CLUSTER), manifest(own).to_string());
+        let (key, value) = (key.text(CLUSTER), own.to_string());
         let lease = LeaseId(0);
         assert_eq!(txn.then, [Op::Put { key, value, lease }]);
         // It is repeated until etcd has it.
         assert_eq!(participant.answer(id, &Answer::Refused, 1, &node), []);
         let again = asked(participant.tick(100_000, &node)).expect("a transaction");
         assert_eq!(again.1, txn);
-        let changes = vec![put(6, Key::Manifest(VB.bucket), &manifest(own))];
+        let changes = vec![put(6, Key::Manifest(VB.bucket), &own)];
         participant.take_changes(6, &changes, &node);
         let (id, _) = again;
         drop(participant.answer(id, &Answer::Committed(6), 100_000, &node));

@@ -404,11 +404,12 @@ impl Copies for Vbs {
         all.flat_map(|bucket| bucket.copies.damaged()).collect()
     }
 
-    fn manifest_after(&self, bucket: BucketId, uid: u64) -> Option<String> {
-        let manifest = self.buckets.get(&bucket)?.copies.bucket.manifest();
-        let is_newer = manifest.uid().0 > uid && self.bug != Some(Bug::ManifestLost);
-        let text = is_newer.then(|| registry::collections::to_bytes(&manifest));
-        String::from_utf8(text?).ok()
+    fn newer_manifest(&self, bucket: BucketId, agreed: Option<&str>) -> Option<String> {
+        if self.bug == Some(Bug::ManifestLost) {
+            return None;
+        }
+        let bucket = &self.buckets.get(&bucket)?.copies.bucket;
+        registry::collections::if_newer(&bucket.manifest(), agreed)
     }
 }
 
