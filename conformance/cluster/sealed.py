@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+import ssl
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from certificates import Authority
 from cluster import Cluster, member_of
 from harness import equal, eventually
 from joins import refused
-from world import CONFIG, must_init, suite
+from world import CONFIG, holds, must_init, suite
 
 
 @contextmanager
@@ -88,24 +89,76 @@ def a_node_without_the_clusters_tls_is_refused(world):
             # Its certificate is what it trusts; that of the others is not.
             refused(late(*flags_of(others, "c")), CONFIG, "is no peer over TLS", "invalid peer certificate")
             assert cluster.states() == ["active"] * 2, "a node that is refused is not known"
-
-            # Certificates are read again, also those of other nodes; a link that breaks then is told once.
-            first, second = cluster.nodes
-            trusted = path / "ours" / "authority.pem"
-            kept = trusted.read_bytes()
-            trusted.write_bytes(others.certificate.read_bytes())
-            first.process.send_signal(signal.SIGHUP)
-            eventually("the files are read", lambda: "reloaded" in first.log.read_text())
-            second.kill()
-            second.flags[second.flags.index("--peer-ca") + 1] = str(path / "both.pem")
-            (path / "both.pem").write_bytes(kept)
-            second.start()
-            told = "a node is no peer over TLS"
-            eventually("the node tells it", lambda: told in first.log.read_text(), seconds=30)
-            lines = [line for line in first.log.read_text().splitlines() if told in line]
-            assert len(lines) == 1 and "node=\"b\"" in lines[0], lines
-            trusted.write_bytes(kept)
-            first.process.send_signal(signal.SIGHUP)
-            eventually("all keys are served again", lambda: cluster.client().everywhere(), seconds=30)
         must_init(world.etcd.addresses, "open")
         refused(member_of(world.etcd, "open", "a", *flags_of(ours, "a")), CONFIG, "cluster open", "without TLS", "--tls")
+
+
+@suite.test
+def certificates_are_renewed_while_nodes_run_and_none_is_taken_that_others_would_refuse(world):
+    with place() as path:
+        ours, others = authority_in(path / "ours"), authority_in(path / "others")
+        trusted = [path / f"trusted-by-{name}.pem" for name in "ab"]
+        trust(trusted[0], ours)
+        trust(trusted[1], ours)
+        flags = [flags_of(ours, name, ca=file) for name, file in zip("ab", trusted, strict=True)]
+        with Cluster(world.etcd, "renewed", nodes=2, wires=True, flags=flags, init=("--tls",)) as cluster:
+            cluster.make_bucket()
+            client = cluster.client()
+            first, second = cluster.nodes
+            served = certificate_of(second)
+
+            flags_of(ours, "b", host="DNS:other")
+            holds(read_again(second), "certificate not reloaded", "not valid for name", "--tls-cert")
+            flags_of(ours, "b")
+            trust(trusted[1], others)
+            holds(read_again(second), "certificate not reloaded", "would refuse the certificate of this one", "--peer-ca")
+            whole = ours.certificate.read_bytes()
+            trusted[1].write_bytes(whole[: len(whole) // 2])
+            holds(read_again(second), "certificate not reloaded", f"{trusted[1]} is cut off")
+            equal(certificate_of(second), served, "the certificate while files are refused")
+            connect_anew(cluster)
+            client.set(b"key", b"1", durable=True)
+
+            trust(trusted[1], ours, others)
+            flags_of(others, "b")
+            for end in ("pem", "key"):
+                shutil.copy(path / "others" / f"b.{end}", path / "ours" / f"b.{end}")
+            read_again(second)
+            assert certificate_of(second) != served, "the new certificate is served"
+            # The other node does not trust it yet.
+            connect_anew(cluster)
+            told = "a node is no peer over TLS"
+            eventually("the node tells it", lambda: told in first.log.read_text(), seconds=30)
+            trust(trusted[0], ours, others)
+            read_again(first)
+            client.set(b"key", b"2", durable=True)
+            lines = [line for line in first.log.read_text().splitlines() if told in line]
+            assert len(lines) == 1 and "node=\"b\"" in lines[0], lines
+
+
+def trust(file, *authorities):
+    file.write_bytes(b"".join(authority.certificate.read_bytes() for authority in authorities))
+
+
+def certificate_of(node):
+    """What a node shows at its KV port with TLS."""
+    return ssl.get_server_certificate(("127.0.0.1", node.ports["kv_tls"]))
+
+
+def read_again(node):
+    """What a node logs when it reads its files again."""
+    before = len(node.log.read_text())
+    node.process.send_signal(signal.SIGHUP)
+
+    def told():
+        lines = node.log.read_text()[before:]
+        return lines if "configuration reloaded" in lines else None
+
+    return eventually("the files are read", told)
+
+
+def connect_anew(cluster):
+    """Ends all connections between nodes."""
+    for wire in cluster.sealed:
+        wire.cut()
+        wire.flow()

@@ -13,6 +13,7 @@ use etcd::Etcd;
 use parking_lot::{Mutex, RwLock};
 use registry::Registry;
 use registry::cluster::{AgreedChange, ChangeError, ClusterMember, MemberStatus};
+use tls::PeerTls;
 
 use crate::copies::HostedTable;
 use crate::driver::{Driver, PublishedMaps};
@@ -139,12 +140,9 @@ impl Member {
         }
     }
 
-    /// Reads certificates and keys for connections to other nodes again, if these use TLS.
-    ///
-    /// # Errors
-    /// One line about the invalid file; the former settings stay.
-    pub fn reload_tls(&self) -> Result<(), String> {
-        self.shared.tls.as_ref().map_or(Ok(()), |tls| tls.reload())
+    /// TLS of connections to other nodes; `None` if these do not use it.
+    pub fn tls(&self) -> Option<&Arc<PeerTls>> {
+        self.shared.tls.as_ref()
     }
 
     /// Uses another login of etcd and, for later connections, its certificates, whose files are read again.

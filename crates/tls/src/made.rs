@@ -17,6 +17,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use sha2::{Digest as _, Sha256};
 use storage::names;
 
+use crate::pem::unreadable;
+
 const KEY_FILE: &str = "ca-key.pem";
 pub(crate) const CERTIFICATE_FILE: &str = "ca.pem";
 
@@ -142,7 +144,7 @@ impl Authority {
             ));
         }
         let certificate = CertificateDer::from_pem_slice(certificate.as_bytes())
-            .map_err(|error| format!("{}: damaged: {error}", certificate_file.display()))?;
+            .map_err(|error| format!("{} {}", certificate_file.display(), unreadable(&error)))?;
         Ok(Self { key, certificate })
     }
 

@@ -7,7 +7,7 @@ use parking_lot::RwLock;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier as _;
 use rustls::crypto::ring;
-use rustls::pki_types::{ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{AlertDescription, CertificateError, ClientConfig};
 
 use crate::served::Tls;
@@ -17,18 +17,24 @@ use crate::trust::Trust;
 #[derive(Debug)]
 pub struct PeerTls {
     trust: Trust,
+    /// Host by which other nodes reach this one.
+    host: String,
     current: RwLock<Arc<ClientConfig>>,
 }
 
 impl PeerTls {
-    /// Reads the files.
+    /// Reads the files. The other nodes reach this one, with the certificate that it serves, as `host`.
     ///
     /// # Errors
-    /// A file is not usable; one line.
-    pub fn open(trust: Trust) -> Result<Self, String> {
+    /// A file is not usable, or nodes with the same trust anchors would refuse the certificate; one line.
+    pub fn open(trust: Trust, served: &Tls, host: &str) -> Result<Self, String> {
         let config = trust.config().map_err(|error| error.to_string())?;
-        let current = RwLock::new(Arc::new(config));
-        Ok(Self { trust, current })
+        check(&trust, &served.chain(), host)?;
+        Ok(Self {
+            trust,
+            host: host.to_owned(),
+            current: RwLock::new(Arc::new(config)),
+        })
     }
 
     /// Settings for the next connection.
@@ -36,40 +42,41 @@ impl PeerTls {
         Arc::clone(&self.current.read())
     }
 
-    /// Reads the files again, for later connections.
+    /// Reads the files again, and those of the served certificate, for later connections.
     ///
     /// # Errors
-    /// A file is not valid; one line. The old settings stay.
-    pub fn reload(&self) -> Result<(), String> {
-        let read = Self::open(self.trust.clone())?;
-        *self.current.write() = read.config();
+    /// As [`PeerTls::open`] and [`Tls::reload`]. All old settings stay.
+    pub fn reload(&self, served: &Tls) -> Result<(), String> {
+        let read = served.read_again()?;
+        let config = self.trust.config().map_err(|error| error.to_string())?;
+        check(&self.trust, read.chain(), &self.host)?;
+        *self.current.write() = Arc::new(config);
+        served.replace(read);
         Ok(())
     }
+}
 
-    /// Checks whether nodes with the same trust anchors accept this node's certificate for a host.
-    ///
-    /// # Errors
-    /// They refuse it; the reason, in one line.
-    pub fn check(&self, served: &Tls, host: &str) -> Result<(), String> {
-        let chain = served.chain();
-        let refused = |why: &dyn std::fmt::Display| {
-            let hint =
-                "--peer-ca names the authorities of all nodes, --tls-cert a certificate of one";
-            format!(
-                "other nodes would refuse the certificate of this one, which they reach as {host}: {why}; {hint}"
-            )
-        };
-        let name = ServerName::try_from(host.to_owned()).map_err(|error| refused(&error))?;
-        let roots = self.trust.roots().map_err(|error| error.to_string())?;
-        let provider = Arc::new(ring::default_provider());
-        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
-        let verifier = verifier.build().map_err(|error| refused(&error))?;
-        let (first, others) = chain
-            .split_first()
-            .ok_or_else(|| refused(&"there is none"))?;
-        let judged = verifier.verify_server_cert(first, others, &name, &[], UnixTime::now());
-        judged.map(drop).map_err(|error| refused(&error))
-    }
+/// Checks whether nodes with the same trust anchors accept a certificate for a host.
+///
+/// # Errors
+/// They refuse it; the reason, in one line.
+fn check(trust: &Trust, chain: &[CertificateDer<'_>], host: &str) -> Result<(), String> {
+    let refused = |why: &dyn std::fmt::Display| {
+        let hint = "--peer-ca names the authorities of all nodes, --tls-cert a certificate of one";
+        format!(
+            "other nodes would refuse the certificate of this one, which they reach as {host}: {why}; {hint}"
+        )
+    };
+    let name = ServerName::try_from(host.to_owned()).map_err(|error| refused(&error))?;
+    let roots = trust.roots().map_err(|error| error.to_string())?;
+    let provider = Arc::new(ring::default_provider());
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
+    let verifier = verifier.build().map_err(|error| refused(&error))?;
+    let (first, others) = chain
+        .split_first()
+        .ok_or_else(|| refused(&"there is none"))?;
+    let judged = verifier.verify_server_cert(first, others, &name, &[], UnixTime::now());
+    judged.map(drop).map_err(|error| refused(&error))
 }
 
 /// Returns the TLS error behind an I/O error, of this side or the other; `None` for any other error. The text is the

@@ -69,6 +69,19 @@ struct Loaded {
     invalid: Option<String>,
 }
 
+/// Files that were read again and are not used yet.
+pub(crate) struct ReadAgain {
+    loaded: Loaded,
+    verifier: Verifier,
+}
+
+impl ReadAgain {
+    /// The certificate that the node is about to serve, followed by those of its authorities.
+    pub(crate) fn chain(&self) -> &[CertificateDer<'static>] {
+        &self.loaded.key.cert
+    }
+}
+
 /// The certificate in use.
 struct Current(RwLock<Loaded>);
 
@@ -154,15 +167,27 @@ impl Tls {
     /// # Errors
     /// A file is not valid; one line. All old settings stay.
     pub fn reload(&self) -> Result<(), String> {
+        self.read_again().map(|read| self.replace(read))
+    }
+
+    /// Reads the certificate and the authorities of clients again; [`Tls::replace`] puts them into use.
+    ///
+    /// # Errors
+    /// A file is not valid; one line.
+    pub(crate) fn read_again(&self) -> Result<ReadAgain, String> {
         let client_ca = self.client_ca.as_deref();
         let (loaded, verifier) = load(&self.source, client_ca, self.config.crypto_provider())?;
         if let (Some(reason), Source::Files(files)) = (&loaded.invalid, &self.source) {
             return Err(format!("{}: {reason}", files.chain.display()));
         }
+        Ok(ReadAgain { loaded, verifier })
+    }
+
+    /// Uses for later connections what was read again.
+    pub(crate) fn replace(&self, ReadAgain { loaded, verifier }: ReadAgain) {
         loaded.tell();
         self.clients.set_verifier(verifier);
         *self.current.0.write() = loaded;
-        Ok(())
     }
 
     /// The node's certificate, followed by those of its authorities.

@@ -13,7 +13,7 @@ use rustls::{
     ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
 
-use crate::pem::{CertificateFiles, read_pair};
+use crate::pem::{CertificateFiles, read_pair, unreadable};
 
 /// File with the trust anchors of the system.
 const SYSTEM_FILE: &str = "/etc/ssl/certs/ca-certificates.crt";
@@ -65,16 +65,17 @@ impl Trust {
         let path = self.ca.clone().unwrap_or_else(|| SYSTEM_FILE.into());
         let fail = |why: &dyn fmt::Display| {
             let hint = "--ca FILE, between nodes --peer-ca FILE, at etcd --etcd-ca FILE, names what to trust";
-            io::Error::other(format!("{}: {why}; {hint}", path.display()))
+            io::Error::other(format!("{} {why}; {hint}", path.display()))
         };
-        let text = std::fs::read(&path).map_err(|error| fail(&error))?;
+        let text =
+            std::fs::read(&path).map_err(|error| fail(&format!("cannot be read: {error}")))?;
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(&text) {
-            let certificate = certificate.map_err(|error| fail(&error))?;
+            let certificate = certificate.map_err(|error| fail(&unreadable(&error)))?;
             // Systems trust some certificates that are too old to be parsed.
             let added = roots.add(certificate);
             if self.ca.is_some() {
-                added.map_err(|error| fail(&error))?;
+                added.map_err(|error| fail(&format!("has a damaged certificate: {error}")))?;
             }
         }
         if roots.is_empty() {

@@ -170,9 +170,7 @@ fn peer_tls(
 ) -> Result<Arc<PeerTls>, String> {
     let served = state.tls.as_ref().filter(|_| state.ports.kv_tls.is_some());
     let served = served.ok_or("start this one with --kv-tls-port, --peer-ca and a certificate")?;
-    let tls = PeerTls::open(cluster.peers.clone())?;
-    tls.check(served, host)?;
-    Ok(Arc::new(tls))
+    PeerTls::open(cluster.peers.clone(), served, host).map(Arc::new)
 }
 
 /// Joins the cluster, if one is configured.
@@ -206,6 +204,9 @@ pub(super) fn start_member(
         JoinError::Refused(reason) => StartError::Cluster(reason),
         JoinError::System(reason) => StartError::System(reason),
     })?;
+    if let Some(tls) = member.tls() {
+        state.peer_tls.get_or_init(|| Arc::clone(tls));
+    }
     let shared = Arc::clone(&member) as Arc<dyn registry::cluster::ClusterMember>;
     if state.registry.cluster.set(shared).is_err() {
         return Err(StartError::System(

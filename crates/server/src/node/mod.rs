@@ -180,14 +180,13 @@ impl Node {
         self.state.tls.as_ref().map(Tls::authority)
     }
 
-    /// Reads the certificate of the ports with TLS and the authorities of clients again. Open connections keep theirs.
+    /// Reads the certificate of the ports with TLS, the authorities of clients, and what connections to other nodes of a
+    /// cluster use again. Open connections keep theirs.
     ///
     /// # Errors
-    /// The reason in one line; the previous certificate stays. A node without such a port never fails.
+    /// The reason in one line; all previous ones stay. A node without such a port never fails.
     pub fn reload_certificate(&self) -> Result<(), String> {
-        self.state.tls.as_ref().map_or(Ok(()), Tls::reload)?;
-        let member = self.member.lock();
-        member.as_ref().map_or(Ok(()), |member| member.reload_tls())
+        self.state.reload_certificates()
     }
 
     /// Uses another login of etcd and, for later connections, its certificates, if the node is in a cluster.
@@ -391,7 +390,6 @@ fn open_state(made_of: NodeParts<'_>) -> Result<Arc<NodeState>, StartError> {
     let external = cluster.external.as_ref();
     let at = NodeReach::new(config.shown_ports(ports), &cluster.stands_in_for, external);
     let (buckets, group) = served(buckets, config, at, revision);
-    let global = global_map(at, &group, revision);
     let own_threads = Arc::new(OwnThreads::default());
     let world = World::new(&launcher.configured, kept, users, &own_threads, audit);
     let world = Arc::new(world);
@@ -416,7 +414,7 @@ fn open_state(made_of: NodeParts<'_>) -> Result<Arc<NodeState>, StartError> {
         started_unix_s,
         uuid,
         buckets: RwLock::new(buckets),
-        global_map: RwLock::new(global),
+        global_map: RwLock::new(global_map(at, &group, revision)),
         cluster: OnceLock::new(),
     });
     let net = Arc::new(NetState {
@@ -431,6 +429,7 @@ fn open_state(made_of: NodeParts<'_>) -> Result<Arc<NodeState>, StartError> {
         tls,
         world,
         cluster: RwLock::new(cluster),
+        peer_tls: OnceLock::new(),
         revs: AtomicI64::new(0),
         buckets_max: config.buckets_max,
         replica_of: config.replica_of.clone(),

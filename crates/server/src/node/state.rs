@@ -1,14 +1,14 @@
 //! State that the threads of the node share.
 
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
+use std::sync::{Arc, OnceLock};
 
 use identity::CertificateSettings;
 use parking_lot::RwLock;
 use registry::{ClusterSettings, Registry};
 use replication::ReplicaOf;
-use tls::{Ask, Tls};
+use tls::{Ask, PeerTls, Tls};
 
 use super::client_certificates;
 use super::load::Load;
@@ -23,6 +23,8 @@ pub(crate) struct NodeState {
     pub(crate) pool: Arc<WorkerPool<Arrival>>,
     /// Set if a port is served over TLS.
     pub(crate) tls: Option<Tls>,
+    /// TLS of connections to the other nodes of the cluster, once the node has joined one that uses it.
+    pub(super) peer_tls: OnceLock<Arc<PeerTls>>,
     pub(super) world: Arc<World>,
     /// Settings of the whole node, in a copy that can be read without waiting for the disk.
     pub(super) cluster: RwLock<ClusterSettings>,
@@ -97,6 +99,18 @@ impl NodeState {
             Some(tls) => client_certificates::check(tls, settings),
             None if client_certificates::ask(settings) == Ask::Nothing => Ok(()),
             None => Err("The node has no port with TLS: give --kv-tls-port or --https-port".into()),
+        }
+    }
+
+    /// Reads all certificates, keys and authorities again, for new connections.
+    ///
+    /// # Errors
+    /// One line about what is not valid; all old ones stay. A node without a port with TLS never fails.
+    pub(super) fn reload_certificates(&self) -> Result<(), String> {
+        match (&self.tls, self.peer_tls.get()) {
+            (Some(tls), Some(peers)) => peers.reload(tls),
+            (Some(tls), None) => tls.reload(),
+            (None, _) => Ok(()),
         }
     }
 

@@ -294,7 +294,7 @@ impl NodeView for NodeState {
     }
 
     fn reload_certificate(&self) -> Result<(), String> {
-        self.tls.as_ref().map_or(Ok(()), Tls::reload)
+        self.reload_certificates()
     }
 
     fn cluster(&self) -> Option<Arc<dyn ClusterMember>> {

@@ -413,8 +413,19 @@ fn given_files_are_served_and_checked() {
     let pkcs1 = b"-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n";
     let other = rcgen::KeyPair::generate().unwrap().serialize_pem();
     let chain = std::fs::read(&files.chain).unwrap();
+    let half = |file| {
+        let whole = std::fs::read(file).unwrap();
+        whole[..whole.len() / 2].to_vec()
+    };
+    let (half_key, half_chain) = (half(&files.key), half(&files.chain));
     for (path, content, wrong) in [
-        (&files.key, other.as_bytes(), "key.pem"),
+        (
+            &files.key,
+            other.as_bytes(),
+            "key.pem: the key is not that of the certificate in ",
+        ),
+        (&files.key, &half_key, "key.pem is cut off: "),
+        (&files.chain, &half_chain, "chain.pem is cut off: "),
         (&files.key, &b"no key"[..], "key.pem holds no key"),
         (
             &files.key,
