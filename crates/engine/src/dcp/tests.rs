@@ -355,7 +355,7 @@ fn streams_start_and_end_at_requested_seqnos() {
     world.set("a");
     assert_eq!(world.read(), "[0..1 memory+] a@1");
     world.set("b c");
-    assert_eq!(world.read(), "[2..2 memory] b@2 Finished");
+    assert_eq!(world.read(), "[2..3 memory] b@2 c@3 Finished");
     assert!(world.stream.is_over());
     let to_latest = StreamOptions {
         to_latest: true,
@@ -363,7 +363,7 @@ fn streams_start_and_end_at_requested_seqnos() {
     };
     let mut world = World::open(world.vbucket, ask(0, FOR_EVER, to_latest));
     world.set("d");
-    assert_eq!(world.read(), "[0..3 memory+] a@1 b@2 c@3 Finished");
+    assert_eq!(world.read(), "[0..4 memory+] a@1 b@2 c@3 d@4 Finished");
     let from_latest = StreamOptions {
         from_latest: true,
         ..StreamOptions::default()
@@ -389,6 +389,53 @@ fn disk_only_stream_ends_at_persisted_seqno() {
         .stream;
     world.stream = stream;
     assert_eq!(world.read(), "store1 [0..2 disk+] a@1 b@2 Finished");
+}
+
+/// A document that is replaced while the stream is under way has its newest version beyond the end that was asked
+/// for. Without it the peer would have no version of the document at all.
+#[test]
+fn a_stream_with_an_end_sends_its_last_snapshot_whole() {
+    let with_end = || ask(0, 2, StreamOptions::default());
+    let mut world = World::open(vbucket(), with_end());
+    world.set("a b a c");
+    assert_eq!(
+        world.read(),
+        "[0..4 memory+] b@2 a@3 c@4 Finished",
+        "from memory"
+    );
+    world.flush(usize::MAX);
+    world.drop_cursor();
+    world.reopen(with_end());
+    assert_eq!(
+        world.read(),
+        "store1 [0..4 disk+] b@2 a@3 c@4 Finished",
+        "from the store"
+    );
+    world.set("d");
+    world.flush(usize::MAX);
+    world.set("b");
+    world.drop_cursor();
+    world.reopen(with_end());
+    assert_eq!(
+        world.read(),
+        "store1 [0..5 disk+] b@2 a@3 c@4 d@5 Finished",
+        "what comes after the snapshot is not sent"
+    );
+}
+
+#[test]
+fn a_disk_only_stream_sends_its_view_whole() {
+    let disk_only = StreamOptions {
+        disk_only: true,
+        ..StreamOptions::default()
+    };
+    let mut world = World::open(vbucket(), plain(0));
+    world.set("a b");
+    world.flush(usize::MAX);
+    world.reopen(ask(0, FOR_EVER, disk_only));
+    world.set("a c");
+    world.flush(usize::MAX);
+    assert_eq!(world.read(), "store1 [0..4 disk+] b@2 a@3 c@4 Finished");
 }
 
 /// Specification section 20.11.

@@ -91,7 +91,6 @@ impl Stream {
                 visible_end = visible_end.max(visible);
             }
         }
-        let end = end.min(self.end);
         if view.by_key {
             // The snapshot after it starts where it ends, whatever the peer's position was.
             self.asked_start = ANNOUNCED;
@@ -190,7 +189,7 @@ impl Stream {
         self.living = None;
         // The initial backfill is over: deletions are sent from here on.
         self.options.skip_deletes = false;
-        self.read = self.read.max(self.view_end.min(self.end));
+        self.read = self.read.max(self.view_end);
         self.phase = if self.store_again {
             Phase::NeedsStore
         } else {

@@ -166,13 +166,13 @@ impl Stream {
 
     fn let_go(&mut self) {
         self.held = None;
-        self.read = self.read.max(self.held_end.min(self.end));
+        self.read = self.read.max(self.held_end);
         self.finish_snapshot();
     }
 
     /// Moves to the next held change that the peer wants.
     fn advance(&mut self) -> Option<Seqno> {
-        let (read, end, sync_writes) = (self.read, self.end, self.options.sync_writes);
+        let (read, sync_writes) = (self.read, self.options.sync_writes);
         let living = self.living.as_deref();
         let skips = self.options.skip_deletes;
         let held = self.held.as_mut()?;
@@ -180,9 +180,6 @@ impl Stream {
         let seqno = loop {
             let document = held.step()?;
             let seqno = document.seqno();
-            if seqno > end {
-                return None;
-            }
             let dead = living.is_some_and(|living| living.is_dead_row(document))
                 || from_store && skips && document.kind().is_tombstone();
             if seqno > read
@@ -205,7 +202,7 @@ impl Stream {
 
     /// Checks, after the held changes were sent, whether the snapshot or the stream ends.
     pub(super) fn finish_snapshot(&mut self) {
-        if self.phase == Phase::Memory && self.read >= self.end {
+        if self.phase == Phase::Memory && self.read >= self.end.max(self.announced) {
             self.phase = Phase::Ending(StreamEnd::Finished);
         }
         self.end_out_of_order();
@@ -228,7 +225,7 @@ impl Stream {
                 let start = self.read.next();
                 let range = SnapshotRange {
                     start,
-                    end: self.end,
+                    end: Seqno(u64::MAX),
                 };
                 (FillResult::Backfill(range), Garbage::default())
             }
@@ -286,9 +283,7 @@ impl Stream {
             self.read = self.read.max(batch.last);
             return;
         }
-        let end = self
-            .end_for_peer(range.end, batch.visible_end)
-            .min(self.end);
+        let end = self.end_for_peer(range.end, batch.visible_end);
         if end > self.announced && range.end > self.read {
             let disk = batch.checkpoint_kind != CheckpointKind::Memory;
             let start = range.start.max(self.read.next());
