@@ -32,7 +32,7 @@ suite = Suite("cli")
 
 GET_META, COMPACT_DB = 0xA0, 0xB3
 
-USAGE, DATA, NO_INPUT, UNAVAILABLE, OS, NO_ACCESS, CONFIG = 64, 65, 66, 69, 71, 77, 78
+USAGE, DATA, NO_INPUT, UNAVAILABLE, OS, PROTOCOL, NO_ACCESS, CONFIG = 64, 65, 66, 69, 71, 76, 77, 78
 
 
 class World:
@@ -705,7 +705,10 @@ def speaks_tls_to_whom_it_trusts(world):
         for trust in (["--ca", str(wrong)], []):
             refused(["get", "k", "--connect", at, *trust], (UNAVAILABLE,), "certificate")
         plain = at.replace("couchbases", "couchbase")
-        equal(run("get", "k", "--connect", plain)[0] == 0, False, "plain words to TLS")
+        refused(["get", "k", "--connect", plain], (PROTOCOL,), "it speaks TLS, which needs couchbases://")
+        for port in ("kv", "http"):
+            mixed = ["--connect", at.replace(str(node.ports["kv_tls"]), str(node.ports[port])), "--ca", str(ca)]
+            refused(["get", "k", *mixed], (UNAVAILABLE,), "a port without TLS needs couchbase://")
         for flags in (["--dcp", "drain"], ["--verify"]):
             brief = ["--keys", "2000", "--duration", "1", "--json", *flags]
             code, out, err = run("bench", *brief, *trusting)

@@ -5,6 +5,8 @@ use std::io;
 use identity::ScramError;
 use wire::{Status, TooLong};
 
+use crate::link::NO_TLS;
+
 /// Reason why a request has no useful answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -57,8 +59,12 @@ pub enum ClientError {
 
 /// Returns the error as text. A socket reports the end of its time limit as an operation that would block.
 fn reason_of(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::WouldBlock => "no answer in time".to_owned(),
+    let tls = error.get_ref().and_then(|inner| inner.downcast_ref());
+    match (error.kind(), tls) {
+        (io::ErrorKind::WouldBlock, _) => "no answer in time".to_owned(),
+        (_, Some(rustls::Error::InvalidMessage(_))) => {
+            format!("the answer is no TLS; {NO_TLS}")
+        }
         _ => error.to_string(),
     }
 }

@@ -8,6 +8,9 @@ use std::sync::Arc;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
+/// The likely reason why a server does not answer a handshake.
+pub(crate) const NO_TLS: &str = "a port without TLS needs couchbase:// instead of couchbases://";
+
 /// A socket, with TLS or without.
 pub enum Link<S: Read + Write> {
     /// Without TLS.
@@ -72,11 +75,25 @@ impl Link<TcpStream> {
     }
 }
 
+/// Replaces the error of a connection that ends in the handshake: a server without TLS closes it.
+fn in_words<S: Read + Write>(
+    stream: &StreamOwned<ClientConnection, S>,
+    error: io::Error,
+) -> io::Error {
+    if error.kind() == io::ErrorKind::UnexpectedEof && stream.conn.is_handshaking() {
+        return io::Error::new(
+            error.kind(),
+            format!("closed in the handshake of TLS; {NO_TLS}"),
+        );
+    }
+    error
+}
+
 impl<S: Read + Write> Read for Link<S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Plain(socket) => socket.read(buffer),
-            Self::Sealed(stream) => stream.read(buffer),
+            Self::Sealed(stream) => stream.read(buffer).map_err(|error| in_words(stream, error)),
         }
     }
 }
@@ -85,14 +102,14 @@ impl<S: Read + Write> Write for Link<S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(socket) => socket.write(bytes),
-            Self::Sealed(stream) => stream.write(bytes),
+            Self::Sealed(stream) => stream.write(bytes).map_err(|error| in_words(stream, error)),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
             Self::Plain(socket) => socket.flush(),
-            Self::Sealed(stream) => stream.flush(),
+            Self::Sealed(stream) => stream.flush().map_err(|error| in_words(stream, error)),
         }
     }
 }

@@ -90,6 +90,7 @@ pub fn tls_refusal(error: &io::Error) -> Option<String> {
                 "the other side needs a certificate of this one, or refuses it ({alert:?})"
             ));
         }
+        rustls::Error::InvalidMessage(_) => return Some("the other side speaks no TLS".to_owned()),
         _ => return Some(refusal.to_string()),
     };
     let why = match about {
@@ -153,6 +154,9 @@ mod tests {
         ] {
             assert!(told(alert).contains("needs a certificate of this one, or refuses it"));
         }
+        let other = rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType);
+        let told_other = tls_refusal(&io::Error::other(other)).unwrap();
+        assert_eq!(told_other, "the other side speaks no TLS");
         let version = told(AlertDescription::ProtocolVersion);
         assert!(!version.contains("certificate"), "{version}");
     }

@@ -265,6 +265,8 @@ pub enum FrameError {
 impl fmt::Display for FrameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            // The first byte of an alert.
+            Self::Magic(0x15) => f.write_str("it speaks TLS, which needs couchbases://"),
             Self::Magic(byte) => write!(f, "invalid magic 0x{byte:02x}"),
             Self::Lengths => f.write_str("lengths of frame infos, extras and key exceed the body"),
             Self::TooLarge {
