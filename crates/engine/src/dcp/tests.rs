@@ -438,6 +438,56 @@ fn a_disk_only_stream_sends_its_view_whole() {
     assert_eq!(world.read(), "store1 [0..4 disk+] b@2 a@3 c@4 Finished");
 }
 
+/// The store stopped inside a checkpoint, where the only version of `a` is still in memory.
+#[test]
+fn a_disk_only_stream_ends_where_a_snapshot_does() {
+    let disk_only = StreamOptions {
+        disk_only: true,
+        ..StreamOptions::default()
+    };
+    let mut world = World::open(vbucket(), plain(0));
+    world.drop_cursor();
+    world.set("x");
+    world.flush(usize::MAX);
+    world.set("a b c d a");
+    world.flush(2);
+    assert!(world.stored.high < Seqno(6), "{:?}", world.stored);
+    world.reopen(ask(0, FOR_EVER, disk_only));
+    assert_eq!(
+        world.read(),
+        "store1 [0..6 disk+] x@1 b@3 c@4 d@5 a@6 Finished"
+    );
+}
+
+/// The peer has no consistent state before the end of the second snapshot. If the vBucket's history branches off
+/// in between, the peer goes back to the start that it was told: the start of the first one.
+#[test]
+fn a_snapshot_that_breaks_off_goes_on_from_its_start() {
+    let mut world = World::open(vbucket(), plain(0));
+    world.set("a");
+    assert_eq!(world.read(), "[0..1 memory+] a@1");
+    for number in 0..3000 {
+        set(&mut world.vbucket, &number.to_string());
+    }
+    // The flusher takes all of it as one snapshot, the stream a part.
+    world.flush(usize::MAX);
+    drop(world.stream.fill(&mut world.vbucket, NAME));
+    let mut first = Vec::new();
+    while let Some(event) = world.stream.next_event() {
+        first.push(tell(&event));
+    }
+    assert_eq!(first.first().map(String::as_str), Some("[2..3001 memory]"));
+    assert!(first.len() < 3000, "the peer has a part of it");
+    let cursor = world.stream.figures().cursor.expect("it has one");
+    drop(world.vbucket.remove_cursor(cursor));
+    world.set("b");
+    world.flush(usize::MAX);
+    let rest = world.read();
+    let rest: Vec<&str> = rest.split(' ').collect();
+    assert_eq!(rest[1..3], ["[2..3002", "disk+]"], "{}", rest[0]);
+    assert_eq!(rest.last(), Some(&"b@3002"));
+}
+
 /// Specification section 20.11.
 #[test]
 fn a_takeover_hands_the_vbucket_over() {

@@ -2,7 +2,7 @@
 
 use model::{CollectionId, Document, Seqno, SnapshotRange};
 
-use super::state::{ANNOUNCED, HistoryPart, OutOfOrder, Phase, Stream};
+use super::state::{HistoryPart, OutOfOrder, Phase, Stream};
 use crate::VBucket;
 use crate::checkpoint::{CursorId, CursorRead, FlushBudget, Garbage};
 use crate::dcp::filter::StreamFilter;
@@ -38,7 +38,9 @@ impl Stream {
             // The order by key has only newest versions.
             return None;
         }
-        let from_nothing = self.read == Seqno::ZERO && self.asked_start == Seqno::ZERO;
+        let nothing_announced = self.announced == Seqno::ZERO;
+        let from_nothing =
+            self.read == Seqno::ZERO && self.open_start == Seqno::ZERO && nothing_announced;
         (ids.len() <= COLLECTIONS_MAX).then(|| OnlyRows {
             collections: ids.to_vec(),
             by_key: self.options.out_of_order.is_some()
@@ -73,27 +75,10 @@ impl Stream {
         }
         self.view_end = view.high;
         self.find_living(vbucket);
-        let mut end = self.end_for_peer(view.high, view.visible_end);
-        if !self.options.wants_advances && vbucket.has_collections() {
-            let last = vbucket.collection_high_seqno(CollectionId::DEFAULT);
-            end = last.filter(|last| *last <= end).unwrap_or(end);
-        }
-        let mut visible_end = view.visible_end;
-        let mut garbage = Garbage::default();
-        if !self.options.disk_only {
-            let registered = vbucket.register_cursor(name, view.high);
-            self.cursor = Some(registered.cursor);
-            self.store_again = registered.gap.is_some();
-            garbage = registered.garbage;
-            if view.snapshot.end > view.high && !self.store_again {
-                let (visible, joined_end) = self.join(vbucket, registered.cursor);
-                end = end.max(joined_end);
-                visible_end = visible_end.max(visible);
-            }
-        }
+        let (end, visible_end, garbage) = self.follow_view(view, vbucket, name);
         if view.by_key {
             // The snapshot after it starts where it ends, whatever the peer's position was.
-            self.asked_start = ANNOUNCED;
+            self.open_start = Seqno(u64::MAX);
             self.out_of_order = OutOfOrder::Begins;
         } else if end > self.read {
             let history = view.history_from.filter(|_| self.options.change_streams);
@@ -130,6 +115,38 @@ impl Stream {
                 });
         }
         garbage
+    }
+
+    /// Registers the cursor after the view. Returns the end of the view's snapshot for the peer, and its last visible
+    /// seqno: the rest of the snapshot comes from memory, or with another backfill.
+    fn follow_view(
+        &mut self,
+        view: &StoreView,
+        vbucket: &mut VBucket,
+        name: &str,
+    ) -> (Seqno, Seqno, Garbage) {
+        let mut end = self.end_for_peer(view.high, view.visible_end);
+        if !self.options.wants_advances && vbucket.has_collections() {
+            let last = vbucket.collection_high_seqno(CollectionId::DEFAULT);
+            end = last.filter(|last| *last <= end).unwrap_or(end);
+        }
+        let ends_inside = view.snapshot.end > view.high;
+        if self.options.disk_only && !ends_inside {
+            return (end, view.visible_end, Garbage::default());
+        }
+        let registered = vbucket.register_cursor(name, view.high);
+        self.cursor = Some(registered.cursor);
+        self.store_again = registered.gap.is_some();
+        let (visible, joined_end) = match (ends_inside, self.store_again) {
+            (false, _) => (Seqno::ZERO, Seqno::ZERO),
+            (true, false) => self.join(vbucket, registered.cursor),
+            (true, true) => {
+                let visible = view.visible_end;
+                (visible, self.end_for_peer(view.snapshot.end, visible))
+            }
+        };
+        let visible_end = view.visible_end.max(visible);
+        (end.max(joined_end), visible_end, registered.garbage)
     }
 
     /// Returns the change whose marker was sent and that is next.
@@ -201,7 +218,7 @@ impl Stream {
             self.held = Some(PendingChanges::from_memory(*batch));
             return;
         }
-        if self.read >= self.end || self.options.disk_only {
+        if self.read >= self.end.max(self.announced) {
             self.phase = Phase::Ending(StreamEnd::Finished);
         }
         self.finish_snapshot();

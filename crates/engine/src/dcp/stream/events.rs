@@ -3,7 +3,7 @@
 use model::{Seqno, SnapshotRange, VbState};
 
 use super::backfill::awaits;
-use super::state::{ANNOUNCED, OpenedStream, OutOfOrder, Phase, Stream};
+use super::state::{OpenedStream, OutOfOrder, Phase, Stream};
 use crate::VBucket;
 use crate::checkpoint::{
     BatchPlace, CheckpointKind, CursorBatch, CursorId, CursorRead, FlushBudget, Garbage,
@@ -332,8 +332,11 @@ impl Stream {
     }
 
     pub(super) fn announce(&mut self, mut snapshot: Snapshot) {
-        let asked = std::mem::replace(&mut self.asked_start, ANNOUNCED);
-        snapshot.range.start = snapshot.range.start.min(asked);
+        let nothing_announced = self.announced == Seqno::ZERO;
+        if nothing_announced || self.read < self.announced {
+            snapshot.range.start = snapshot.range.start.min(self.open_start);
+        }
+        self.open_start = snapshot.range.start;
         self.checkpoint_next = false;
         self.announced = snapshot.range.end;
         self.history = None;

@@ -73,9 +73,9 @@ pub struct Stream {
     /// Living collections, if held changes may belong to dropped ones.
     pub(super) living: Option<Box<Living>>,
     pub(super) end: Seqno,
-    /// Start of the snapshot that contains the peer's position: the start of the first marker.
-    /// [`ANNOUNCED`] after that marker.
-    pub(super) asked_start: Seqno,
+    /// Start of the snapshot in which the peer stands: at first its own, then the one announced last. A snapshot that
+    /// broke off goes on in the next one, which starts where it did.
+    pub(super) open_start: Seqno,
     /// All changes up to this seqno were sent or filtered out.
     pub(super) read: Seqno,
     /// Seqno of the last change sent.
@@ -120,17 +120,13 @@ impl std::fmt::Debug for Stream {
     }
 }
 
-/// Value of `asked_start` once a marker was sent: the start of later snapshots does not depend on
-/// the peer.
-pub(super) const ANNOUNCED: Seqno = Seqno(u64::MAX);
-
 impl Stream {
     /// Creates a stream at the peer's position, without a cursor.
     pub(super) fn new(ask: &StreamAsk) -> Self {
         let ClaimedPosition {
             seqno, snapshot, ..
         } = ask.position;
-        let asked_start = if seqno == snapshot.end {
+        let open_start = if seqno == snapshot.end {
             seqno
         } else {
             snapshot.start
@@ -149,7 +145,7 @@ impl Stream {
             ends: None,
             living: None,
             end: ask.end,
-            asked_start,
+            open_start,
             read: seqno,
             sent: seqno,
             announced: Seqno::ZERO,
