@@ -488,6 +488,26 @@ fn a_snapshot_that_breaks_off_goes_on_from_its_start() {
     assert_eq!(rest.last(), Some(&"b@3002"));
 }
 
+/// Such a peer is told of the default collection alone, and that a snapshot is over by its last change.
+#[test]
+fn a_peer_without_collections_gets_a_long_snapshot_whole() {
+    let mut world = World::open(vbucket(), plain(0));
+    let manifest = Manifest::default().with_scope("shop").expect("it is new");
+    let mut planner = ManifestPlanner::new(&manifest, 100);
+    assert!(world.vbucket.apply_manifest(&mut planner, NOW));
+    world.set("a");
+    for number in 0..2900 {
+        set(&mut world.vbucket, &number.to_string());
+    }
+    world.set("a");
+    world.flush(usize::MAX);
+    let said = world.read();
+    let said: Vec<&str> = said.split(' ').collect();
+    let markers = said.iter().filter(|word| word.contains("..")).count();
+    assert_eq!((markers, said[0]), (1, "[0..2903"), "{}", said.len());
+    assert_eq!(said.last(), Some(&"a@2903"));
+}
+
 /// Specification section 20.11.
 #[test]
 fn a_takeover_hands_the_vbucket_over() {

@@ -126,7 +126,7 @@ impl Stream {
         name: &str,
     ) -> (Seqno, Seqno, Garbage) {
         let mut end = self.end_for_peer(view.high, view.visible_end);
-        if !self.options.wants_advances && vbucket.has_collections() {
+        if self.needs_visible_end(vbucket) {
             let last = vbucket.collection_high_seqno(CollectionId::DEFAULT);
             end = last.filter(|last| *last <= end).unwrap_or(end);
         }

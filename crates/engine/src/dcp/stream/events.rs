@@ -240,7 +240,13 @@ impl Stream {
         let Some(cursor) = self.cursor else {
             return (FillResult::Ready, self.reseat(vbucket, name));
         };
-        match vbucket.take_from(cursor, BUDGET) {
+        // A part of a run has no end that is consistent and that such a peer can see.
+        let budget = if self.needs_visible_end(vbucket) {
+            FlushBudget::ALL
+        } else {
+            BUDGET
+        };
+        match vbucket.take_from(cursor, budget) {
             CursorRead::Nothing => (self.caught_up(), Garbage::default()),
             CursorRead::Dropped => (FillResult::Ready, self.reseat(vbucket, name)),
             CursorRead::Changes(mut batch) => {
@@ -306,10 +312,15 @@ impl Stream {
         self.held = Some(PendingChanges::from_memory(batch));
     }
 
+    /// Whether snapshots must end with a change that the peer gets, among others that it does not get.
+    pub(super) fn needs_visible_end(&self, vbucket: &VBucket) -> bool {
+        !self.options.wants_advances && vbucket.has_collections()
+    }
+
     /// Finds the last change of the batch that the peer gets. A peer without `SeqnoAdvanced` waits
     /// for the change at a snapshot's end, so the snapshot must end with a change that it gets.
     pub(super) fn look_for_end(&self, batch: &mut CursorBatch, vbucket: &VBucket) {
-        if self.options.wants_advances || !vbucket.has_collections() {
+        if !self.needs_visible_end(vbucket) {
             return;
         }
         let (mut place, mut last) = (BatchPlace::default(), Seqno::ZERO);
