@@ -124,7 +124,8 @@ pub enum StartError {
     /// The content of the data directory is damaged, foreign, or from a newer version.
     #[error("{0}")]
     DataFormat(String),
-    /// The data directory is a copy of salvage that lacks data, and other nodes have that data.
+    /// The data directory is a copy of salvage that lacks data, and other nodes have that data, or the salvage did not
+    /// end.
     #[error("{0}")]
     Incomplete(String),
     /// The data directory is encrypted with a key that was not given.

@@ -28,6 +28,8 @@ const REMOVALS_MAX: u32 = 100;
 pub(super) const BUCKETS: &str = "buckets";
 /// The file that marks a copy of salvage that lacks data.
 pub(super) const INCOMPLETE: &str = "INCOMPLETE";
+/// Content of [`INCOMPLETE`] until a salvage ends.
+pub(super) const UNFINISHED_TEXT: &[u8] = b"settee salvage did not end.\n";
 /// A file system's own directory in an otherwise empty mount; it holds no data of ours.
 pub(super) const LOST_AND_FOUND: &str = "lost+found";
 
@@ -169,6 +171,23 @@ pub(super) fn check_cluster(
             )))
         }
         _ => Ok(()),
+    }
+}
+
+/// Checks that a directory is no copy of a salvage that was interrupted: it lacks data that the next salvage would copy.
+pub(super) fn check_finished(directory: &Path) -> Result<(), StartError> {
+    let incomplete = directory.join(INCOMPLETE);
+    match fs::read(&incomplete) {
+        Ok(text) if text == UNFINISHED_TEXT => {
+            let (directory, file) = (directory.display(), incomplete.display());
+            Err(StartError::Incomplete(format!(
+                "{directory}: settee salvage did not end, and this copy lacks data: empty the directory and run it again; \
+                 to start with what is there, remove {file}"
+            )))
+        }
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(access(&incomplete, &error)),
     }
 }
 

@@ -22,7 +22,7 @@ use value::{SYSTEM_BYTES_MAX, VALUE_BYTES_MAX};
 use super::audit_log::AuditLog;
 use super::client_certificates;
 use super::configured::Configured;
-use super::data_dir::{DataDir, check_cluster, check_complete};
+use super::data_dir::{DataDir, check_cluster, check_complete, check_finished};
 use super::identities::Identities;
 use super::memory_limits;
 use super::node_record::NodeRecord;
@@ -145,6 +145,7 @@ fn check_role(config: &NodeConfig, kept: &Identities) -> Result<(), StartError> 
     let Some(directory) = &config.data_dir else {
         return Ok(());
     };
+    check_finished(directory)?;
     let cluster = config.cluster.as_ref().map(|cluster| &*cluster.name);
     check_cluster(directory, cluster, kept.member_of.as_ref())?;
     if let Some(name) = cluster {

@@ -7,7 +7,7 @@ use std::{fs, io};
 use registry::{BucketConfig, BucketKind, BucketSettings, EvictionPolicy, VBUCKET_COUNTS};
 use storage::{EncryptionKeys, SalvageError, Salvaged};
 
-use super::data_dir::{BUCKETS, INCOMPLETE, LOST_AND_FOUND};
+use super::data_dir::{BUCKETS, INCOMPLETE, LOST_AND_FOUND, UNFINISHED_TEXT};
 use super::identities::Identities;
 use super::users::copy_users;
 use super::{private, sealed_file};
@@ -18,7 +18,7 @@ const QUOTA_BYTES: u64 = 256 << 20;
 /// Number of vBuckets of a bucket whose settings are lost, if its store has none above this number.
 const FEW: u16 = VBUCKET_COUNTS[0];
 
-/// Content of [`INCOMPLETE`].
+/// Content of [`INCOMPLETE`] after a salvage that lacks data.
 const INCOMPLETE_TEXT: &str = "settee salvage could not copy everything into this directory.\n";
 
 /// Progress of a salvage.
@@ -45,7 +45,8 @@ pub enum SalvageStep<'a> {
 /// `to` serves every copied bucket with its settings. Reports progress to `each`.
 ///
 /// A cluster would take the copy of its member for a whole one, and so would the node that a replica follows. So a copy
-/// that lacks data has a file that keeps such nodes from starting on it.
+/// that lacks data has a file that keeps such nodes from starting on it. Until the salvage ends it keeps every node from
+/// that.
 ///
 /// # Errors
 /// `from` cannot be read at all, or `to` cannot be written.
@@ -78,7 +79,7 @@ pub fn salvage(
         identities.add_made(&default_settings(name), None);
     }
     let (incomplete, mut whole) = (to.join(INCOMPLETE), !from.join(INCOMPLETE).exists());
-    storage::names::replace(&incomplete, INCOMPLETE_TEXT.as_bytes()).map_err(write)?;
+    storage::names::replace(&incomplete, UNFINISHED_TEXT).map_err(write)?;
     identities.write_into(to).map_err(write)?;
     if let Err(why) = tls::copy_authority(from, to) {
         each(SalvageStep::AuthorityLost(why));
@@ -106,6 +107,7 @@ pub fn salvage(
     if whole {
         storage::names::remove(&incomplete).map_err(write)?;
     } else {
+        storage::names::replace(&incomplete, INCOMPLETE_TEXT.as_bytes()).map_err(write)?;
         each(SalvageStep::Incomplete(incomplete));
     }
     Ok(())

@@ -467,6 +467,25 @@ fn only_a_node_alone_starts_on_a_salvaged_copy_that_lacks_data() {
 }
 
 #[test]
+fn no_node_starts_on_a_copy_of_a_salvage_that_did_not_end() {
+    let place = tempfile::tempdir().unwrap();
+    let served = on(place.path());
+    make(&served, shop(true)).unwrap();
+    served.shutdown().unwrap();
+    let to = tempfile::tempdir().unwrap();
+    let salvage = std::panic::AssertUnwindSafe(|| {
+        let mut each = |_: SalvageStep<'_>| panic!("the salvage ends here");
+        super::super::salvage(place.path(), to.path(), None, &mut each)
+    });
+    assert!(std::panic::catch_unwind(salvage).is_err());
+    let start = || Node::start(config(Some(to.path()), vec![bucket("default")]));
+    let refusal = start().err().unwrap().to_string();
+    assert!(refusal.contains("salvage did not end"), "{refusal}");
+    std::fs::remove_file(to.path().join("INCOMPLETE")).unwrap();
+    start().unwrap().shutdown().unwrap();
+}
+
+#[test]
 fn a_salvage_needs_an_empty_directory() {
     let place = tempfile::tempdir().unwrap();
     on(place.path()).shutdown().unwrap();
