@@ -251,11 +251,11 @@ def a_flushed_bucket_gives_its_space_back(_):
         def used():
             return sum(file.stat().st_blocks * 512 for file in node.data.rglob("*") if file.is_file())
 
-        before = used()
-        assert before > 8_000 * 20_000, before
+        # A file that is removed meanwhile has no size: then it is counted again.
+        eventually("the documents use space", lambda: used() > 8_000 * 20_000)
         must(node, "POST", "/pools/default/buckets/default", flushEnabled="1")
         must(node, "POST", "/pools/default/buckets/default/controller/doFlush")
-        eventually("its space is free", lambda: used() < before / 2, seconds=30)
+        eventually("its space is free", lambda: used() < 8_000 * 10_000, seconds=30)
 
 
 @suite.test

@@ -36,10 +36,11 @@ pub(super) fn number_before(line: &str, word: &str) -> usize {
     pair.and_then(|pair| pair[0].parse().ok()).unwrap_or(0)
 }
 
-/// Prints one line per step, and the closing line.
+/// Prints one line per step, those that failed last, and the closing line.
 pub(super) fn summarize(tallies: &[Tally]) -> bool {
     headline("summary");
-    for tally in tallies {
+    let (passing, failing): (Vec<_>, Vec<_>) = tallies.iter().partition(|tally| tally.failed == 0);
+    for tally in passing.iter().chain(&failing) {
         let outcome = if tally.failed == 0 { "ok  " } else { "FAIL" };
         println!(
             "{outcome} {:<12} {:>5} passed {:>3} failed {:>6.1} s  {}",

@@ -75,21 +75,20 @@ pub(super) fn run(programs: &[TestProgram]) -> Tally {
     let mut failures = Vec::new();
     for (program, ran) in programs.iter().zip(ran) {
         // A program that aborts prints no result line.
-        let (passed, failed) = ran.unwrap_or((0, 1));
+        let ((passed, failed), tests) = ran.unwrap_or(((0, 1), Vec::new()));
         sum = (sum.0 + passed, sum.1 + failed);
         if failed > 0 {
-            failures.push(program.name.as_str());
+            failures.push(format!("{} ({})", program.name, tests.join(", ")));
         }
     }
-    let note = failures.join(", ");
     Tally {
-        note,
+        note: failures.join("; "),
         ..tally("Rust tests", sum, started)
     }
 }
 
-/// Runs one program; returns the numbers of passed and failed tests.
-fn run_program(program: &TestProgram) -> Result<(usize, usize)> {
+/// Runs one program; returns the numbers of passed and failed tests, and the names of the failed ones.
+fn run_program(program: &TestProgram) -> Result<((usize, usize), Vec<String>)> {
     let mut command = Command::new(&program.executable);
     command
         .arg("--quiet")
@@ -106,7 +105,13 @@ fn run_program(program: &TestProgram) -> Result<(usize, usize)> {
     if !ran.success && counts.1 == 0 {
         bail!("it ended without a result");
     }
-    Ok(counts)
+    let failed = ran.lines.iter().filter_map(|line| failed_test(line));
+    Ok((counts, failed.map(str::to_owned).collect()))
+}
+
+/// Returns the name of a failed test from the line before its output: that of others is not printed.
+fn failed_test(line: &str) -> Option<&str> {
+    line.strip_prefix("---- ")?.strip_suffix(" stdout ----")
 }
 
 /// Reads the result line of a program.
@@ -132,6 +137,8 @@ mod tests {
         ];
         assert_eq!(count(&lines.map(str::to_owned)), (5, 1));
         assert_eq!(count(&[]), (0, 0));
+        assert_eq!(failed_test("---- of::a stdout ----"), Some("of::a"));
+        assert_eq!(failed_test("    of::a"), None);
     }
 
     #[test]
