@@ -146,13 +146,15 @@ fn continuously_written_vbucket_blocks_no_other() {
         });
         let stop = Stop(&stop);
         began.listen();
-        // Twice, because the first changes may precede the look at the busy vBucket.
-        for version in [b"1", b"2"] {
+        // Twice, because the first changes may precede the look at the busy vBucket. A round in which its writer did
+        // not run shows nothing.
+        let mut rounds = 0;
+        while rounds < 2 {
             let before = written.load(Ordering::SeqCst);
             let waiting: Vec<_> = (1..1024)
                 .map(|vb| {
                     let ear = Ear::new();
-                    let seqno = bucket.set(vb, "k", version);
+                    let seqno = bucket.set(vb, "k", b"v");
                     bucket.await_persisted(VbId(vb), seqno, ear.clone());
                     ear
                 })
@@ -161,13 +163,13 @@ fn continuously_written_vbucket_blocks_no_other() {
             for ear in &waiting {
                 ear.listen();
             }
-            assert!(written.load(Ordering::SeqCst) > before, "it was written on");
+            rounds += u32::from(written.load(Ordering::SeqCst) > before);
         }
         drop(stop);
     });
     workers.stop().unwrap();
     assert!(!bucket.any_dirty());
-    assert_eq!(bucket.persisted(1023), Seqno(2));
+    assert!(bucket.persisted(1023) >= Seqno(2));
     assert!(bucket.persisted(0) > Seqno(written.load(Ordering::SeqCst)));
 }
 
