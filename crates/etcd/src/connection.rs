@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::{Bytes, Incoming};
+use hyper::body::{Body as _, Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Method, Request, Response};
@@ -115,6 +115,11 @@ pub(crate) async fn send(
 /// Reads the whole body of an answer; a refusal if the status is no success.
 pub(crate) async fn body(answer: Response<Incoming>) -> Result<Bytes, Refusal> {
     let (head, body) = answer.into_parts();
+    let length = body.size_hint().lower();
+    if length > MESSAGE_BYTES_MAX as u64 {
+        let sentence = format!("the answer is too long: {length} bytes");
+        return Err(Problem::new(ProblemKind::Unreachable, sentence).into());
+    }
     let body = Limited::new(body, MESSAGE_BYTES_MAX).collect().await;
     let body = body.map_err(|error| {
         let sentence = format!("the answer broke off: {}", one_line(&error.to_string()));
