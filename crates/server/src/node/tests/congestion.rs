@@ -51,15 +51,22 @@ fn get_large() -> Request {
     Request::of(Opcode::GET, "large")
 }
 
-/// Returns a client that requested a large document and has not read it. The memory of its answer is the limit.
-fn crowded(node: &Node) -> Client {
+/// Returns a client that requests a large document and does not read it. The memory of its answer reaches the limit.
+fn deaf(node: &Node) -> Client {
     let mut deaf = Client::ready(node.ports().kv);
     deaf.set("large", vec![b'l'; LARGE_BYTES]).ok();
     let held = || node.state.buffers.held();
     until("the request is gone", || held() == 0);
     deaf.pipeline(&[get_large()]);
     until("an answer is held", || held() > LARGE_BYTES / 8);
-    node.state.buffers.set_least(held());
+    // The sockets may still take some of it.
+    node.state.buffers.set_least(held() / 4 * 3);
+    deaf
+}
+
+/// As [`deaf`], once the limit is reached.
+fn crowded(node: &Node) -> Client {
+    let deaf = deaf(node);
     until("the limit is reached", || {
         node.state.buffers.is_congested(None)
     });
@@ -101,11 +108,11 @@ fn large_answers_wait_for_unread_ones_also_after_a_fetch() {
         bucket::Counters::read(&served.bucket.counters().fetched) > 0
     };
     until("it is fetched", fetched);
-    let held = node.state.buffers.held();
     for _ in 0..100 {
         assert_eq!(other.get("small").ok().value, b"s");
     }
-    assert_eq!(node.state.buffers.held(), held, "one answer is held");
+    let (held, limit) = (node.state.buffers.held(), node.state.buffers.limit());
+    assert!(held < 2 * limit, "{held} bytes: one answer is held");
     assert_eq!(deaf.answer().ok().value.len(), LARGE_BYTES);
     assert_eq!(late.answer().ok().value.len(), LARGE_BYTES);
     node.shutdown().unwrap();
@@ -172,9 +179,12 @@ fn memory_of_connections_counts_against_their_buckets_quota() {
     let served = memory_of(&node);
     let memory = served.bucket.memory();
     let mut deaf = crowded(&node);
-    let held = node.state.buffers.held() as u64;
-    assert_eq!(memory.transit(), held);
-    assert_eq!(memory.used() - memory.booked() - memory.overhead(), held);
+    let used = || memory.used() - memory.booked() - memory.overhead();
+    // The sockets may still take some of it.
+    until("what is held counts", || {
+        let held = node.state.buffers.held() as u64;
+        (memory.transit(), used()) == (held, held)
+    });
     assert_eq!(deaf.answer().ok().value.len(), LARGE_BYTES);
     until("all of it is given back", || memory.transit() == 0);
     drop(crowded(&node));
@@ -215,10 +225,10 @@ fn large_answers_and_requests_wait_while_a_full_bucket_is_held_by_others() {
 fn idle_holders_of_too_much_memory_are_closed_and_counted() {
     let node = node_that_grants(super::SOON);
     let mut late = Client::ready(node.ports().kv);
-    let deaf = crowded(&node);
+    let deaf = deaf(&node);
+    until("it is closed", || node.state.buffers.closed() == 1);
     late.pipeline(&[get_large()]);
     assert_eq!(late.answer().ok().value.len(), LARGE_BYTES);
-    assert_eq!(node.state.buffers.closed(), 1);
     until("nothing is held", || node.state.buffers.held() == 0);
     drop(deaf);
     node.shutdown().unwrap();
