@@ -508,6 +508,28 @@ fn a_peer_without_collections_gets_a_long_snapshot_whole() {
     assert_eq!(said.last(), Some(&"a@2903"));
 }
 
+/// A node that was killed has lost what such a peer has. Without the rollback the peer could never go on.
+#[test]
+fn a_peer_that_reads_up_to_the_newest_is_told_to_roll_back() {
+    let to_latest = StreamOptions {
+        to_latest: true,
+        ..StreamOptions::default()
+    };
+    let mut world = World::open(vbucket(), plain(0));
+    world.set("a b");
+    let asks = |vbucket: &mut VBucket| {
+        let opened = Stream::open(vbucket, NAME, ask(5, FOR_EVER, to_latest));
+        opened.map(drop).expect_err("it has more than is here")
+    };
+    let same_history = asks(&mut world.vbucket);
+    assert_eq!(same_history, StreamRefusal::OutOfRange);
+    world.vbucket.set_state(VbState::Replica, None, VbUuid(1));
+    world.vbucket.set_state(VbState::Active, None, VbUuid(2));
+    world.set("c");
+    let other_history = asks(&mut world.vbucket);
+    assert_eq!(other_history, StreamRefusal::Rollback(Seqno(2)));
+}
+
 /// Specification section 20.11.
 #[test]
 fn a_takeover_hands_the_vbucket_over() {

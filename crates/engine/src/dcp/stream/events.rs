@@ -52,9 +52,6 @@ impl Stream {
                 position.uuid = vbucket.failover_log().newest().uuid;
             }
         }
-        if options.to_latest {
-            ask.end = high;
-        }
         let SnapshotRange { start, end } = position.snapshot;
         if position.seqno > ask.end || start > position.seqno || end < position.seqno {
             return Err(StreamRefusal::OutOfRange);
@@ -64,11 +61,19 @@ impl Stream {
             high,
             purge_seqno: vbucket.purge_seqno(),
         };
+        let of_this_history = position.uuid == history.log.newest().uuid;
+        if options.to_latest && of_this_history && position.seqno > high {
+            // The peer has all that is here, and more.
+            return Err(StreamRefusal::OutOfRange);
+        }
         if let Some(back_to) = rollback(position, &history, options.rules) {
             return Err(StreamRefusal::Rollback(back_to));
         }
         if position.seqno > high {
             return Err(StreamRefusal::OutOfRange);
+        }
+        if options.to_latest {
+            ask.end = high;
         }
         if options.disk_only {
             ask.end = ask.end.min(vbucket.persisted_seqno());
