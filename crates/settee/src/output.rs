@@ -77,7 +77,7 @@ impl ProgressLine {
     /// Replaces the line.
     pub(crate) fn show(&self, text: &str) {
         if self.visible {
-            eprint!("\r\x1b[2K{text}");
+            eprint!("{}", replacing_line(text));
         }
     }
 }
@@ -85,5 +85,23 @@ impl ProgressLine {
 impl Drop for ProgressLine {
     fn drop(&mut self) {
         self.show("");
+    }
+}
+
+/// Clears the line and writes `text`, cut at the edge of the terminal: the next one would clear only the last row of a
+/// text that goes on in further rows.
+fn replacing_line(text: &str) -> String {
+    const CUT_AT_EDGE: &str = "\x1b[?7l";
+    const GO_ON_IN_NEXT_ROW: &str = "\x1b[?7h";
+    format!("\r\x1b[2K{CUT_AT_EDGE}{text}{GO_ON_IN_NEXT_ROW}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::replacing_line;
+
+    #[test]
+    fn progress_is_cut_at_the_edge_of_the_terminal() {
+        assert_eq!(replacing_line("1 of 2"), "\r\x1b[2K\x1b[?7l1 of 2\x1b[?7h");
     }
 }
