@@ -394,13 +394,15 @@ func closesStream(w *world) {
 func endsStream(w *world) {
 	c := newConsumer(w.node.sdkPort(), defaultBytes)
 	defer c.close()
+	first := w.somewhere("ending")
 	last := w.somewhere("ending")
-	w.somewhere("ending")
-	e, _, err := c.single(last.vbucket, 0, place{}, last.seqno, gocbcore.OpenStreamOptions{})
+	e, _, err := c.single(first.vbucket, 0, place{}, first.seqno, gocbcore.OpenStreamOptions{})
 	must(err, "open")
 	must(e.wait(), "end")
-	if at := c.views[last.vbucket].seqno; at > last.seqno {
-		fail("the stream went on to %d, it was to end at %d", at, last.seqno)
+	// The only version that is left is beyond the end: the snapshot that holds the end is whole.
+	view := c.views[first.vbucket]
+	if view.seqno != last.seqno || view.snapshotEnd != last.seqno {
+		fail("the stream ended at %d in a snapshot to %d; the newest version is at %d", view.seqno, view.snapshotEnd, last.seqno)
 	}
 	must(c.broken, "the stream")
 }
