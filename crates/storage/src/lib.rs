@@ -37,8 +37,9 @@ pub use error::{ErrorKind, StoreError};
 pub use history::{HistoryKept, HistoryLimits};
 pub use key_range::KeyRange;
 pub use lsm::{
-    CheckProgress, Checked, Damage, DiskOptions, DiskStore, FileEncryption, Keys, OpenError,
-    OpenErrorKind, OpenedStore, SalvageError, Salvaged, check, encryption, key_text, salvage,
+    CheckProgress, Checked, Damage, DiskOptions, DiskStore, FileEncryption, FileLock, Keys,
+    OpenError, OpenErrorKind, OpenedStore, SalvageError, Salvaged, check, encryption, key_text,
+    salvage,
 };
 pub use mem::MemStore;
 pub use port::{

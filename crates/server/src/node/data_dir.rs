@@ -9,9 +9,8 @@
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use storage::names;
+use storage::{FileLock, names};
 
 use super::identities::{Identities, MemberOf};
 use super::sealed_file;
@@ -20,9 +19,6 @@ use crate::config::{StartError, access};
 /// A directory with one of these files is a store. The second one is of releases before the first version of the
 /// format.
 const STORE_MARKS: [&str; 2] = ["MANIFEST", "FORMAT"];
-/// Number of attempts to take the lock, and pause between them: the process that has it may be ending.
-const LOCK_TRIES: u32 = 10;
-const LOCK_PAUSE: Duration = Duration::from_millis(20);
 /// Number of attempts to remove a store.
 const REMOVALS_MAX: u32 = 100;
 pub(super) const BUCKETS: &str = "buckets";
@@ -37,7 +33,7 @@ pub(super) const LOST_AND_FOUND: &str = "lost+found";
 pub(super) struct DataDir {
     path: PathBuf,
     /// The locked directory; `None` if the file system has no locks.
-    lock: Option<File>,
+    lock: Option<FileLock>,
 }
 
 impl DataDir {
@@ -230,24 +226,20 @@ pub(super) fn stores(path: &Path) -> Result<Vec<String>, StartError> {
 }
 
 /// Locks the directory itself: two nodes would each write their identities.
-fn lock(path: &Path) -> Result<Option<File>, StartError> {
+fn lock(path: &Path) -> Result<Option<FileLock>, StartError> {
     let directory = File::open(path).map_err(|error| access(path, &error))?;
-    for tried in 1.. {
-        match directory.try_lock() {
-            Ok(()) => break,
-            Err(TryLockError::WouldBlock) if tried < LOCK_TRIES => std::thread::sleep(LOCK_PAUSE),
-            Err(TryLockError::WouldBlock) => {
-                let line = format!("{}: in use by another process", path.display());
-                return Err(StartError::DataInUse(line));
-            }
-            // The file system has no locks: the locks of the stores must be enough.
-            Err(TryLockError::Error(error)) => {
-                tracing::debug!(%error, "the data directory cannot be locked");
-                return Ok(None);
-            }
+    match FileLock::take(directory) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(TryLockError::WouldBlock) => {
+            let line = format!("{}: in use by another process", path.display());
+            Err(StartError::DataInUse(line))
+        }
+        // The file system has no locks: the locks of the stores must be enough.
+        Err(TryLockError::Error(error)) => {
+            tracing::debug!(%error, "the data directory cannot be locked");
+            Ok(None)
         }
     }
-    Ok(Some(directory))
 }
 
 #[cfg(test)]

@@ -5,10 +5,10 @@ use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use cipher::{EncryptionKeys, is_key_error};
 
+use super::file_lock::FileLock;
 use super::files::Directory;
 use super::open::is_ours;
 use super::options::DiskOptions;
@@ -17,11 +17,6 @@ use super::threads::OwnThreads;
 use crate::error::one_line;
 use crate::names;
 use crate::work::Threads;
-
-/// Attempts to take the lock, with a pause. The process that held it may be ending, or a child
-/// process may hold it until it has closed inherited files.
-const LOCK_TRIES: u32 = 10;
-const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 pub(crate) const LOCK: &str = "LOCK";
 /// File of stores older than the first version of the format.
@@ -197,27 +192,19 @@ pub(crate) fn check_content(path: &Path) -> Result<(), OpenError> {
     }
 }
 
-fn lock(path: &Path) -> Result<File, OpenError> {
+fn lock(path: &Path) -> Result<FileLock, OpenError> {
     let file =
         names::create_unsynced(&path.join(LOCK)).map_err(|error| open_error(path, &error))?;
-    try_lock(path, &file)?;
-    Ok(file)
+    locked(path, file)
 }
 
 /// Locks the lock file of a store.
 ///
 /// # Errors
 /// `InUse`; those of the system.
-pub(crate) fn try_lock(path: &Path, file: &File) -> Result<(), OpenError> {
-    for tried in 1.. {
-        match file.try_lock() {
-            Ok(()) => break,
-            Err(TryLockError::WouldBlock) if tried < LOCK_TRIES => std::thread::sleep(LOCK_PAUSE),
-            Err(TryLockError::WouldBlock) => {
-                return Err(OpenError::new(path, OpenErrorKind::InUse, ""));
-            }
-            Err(TryLockError::Error(error)) => return Err(open_error(path, &error)),
-        }
-    }
-    Ok(())
+pub(crate) fn locked(path: &Path, file: File) -> Result<FileLock, OpenError> {
+    FileLock::take(file).map_err(|error| match error {
+        TryLockError::WouldBlock => OpenError::new(path, OpenErrorKind::InUse, ""),
+        TryLockError::Error(error) => open_error(path, &error),
+    })
 }

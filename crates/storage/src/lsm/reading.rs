@@ -12,7 +12,8 @@ use cipher::{EncryptionKeys, Keyring};
 use parking_lot::Mutex;
 
 use super::damage::Damage;
-use super::directory::{LOCK, OpenError, check_content, open_error, try_lock};
+use super::directory::{LOCK, OpenError, check_content, locked, open_error};
+use super::file_lock::FileLock;
 use super::files::{Files, RawFile};
 
 /// Bytes that are read at once after a larger read failed.
@@ -27,7 +28,7 @@ pub(crate) struct ReadOnly {
     path: PathBuf,
     keyring: Option<Keyring>,
     failures: Failures,
-    _lock: Option<File>,
+    _lock: Option<FileLock>,
 }
 
 impl ReadOnly {
@@ -37,10 +38,7 @@ impl ReadOnly {
     /// `InUse`, `OlderFormat`, `Foreign`, `Unreadable`.
     pub(crate) fn lock(path: &Path, keys: Option<&Arc<EncryptionKeys>>) -> Result<Self, OpenError> {
         let lock = match File::open(path.join(LOCK)) {
-            Ok(file) => {
-                try_lock(path, &file)?;
-                Some(file)
-            }
+            Ok(file) => Some(locked(path, file)?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(open_error(path, &error)),
         };

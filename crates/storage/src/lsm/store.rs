@@ -1,7 +1,6 @@
 //! The store as a bucket calls it.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,6 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use super::compaction::CompactionWorker;
 use super::current::LogNote;
 use super::fault::{read_error, read_error_of};
+use super::file_lock::FileLock;
 use super::files::Files;
 use super::flush::FlushWorker;
 use super::log::EntryKind;
@@ -49,8 +49,8 @@ pub struct OpenedStore {
 pub struct DiskStore {
     core: Arc<Core>,
     merging: Arc<dyn RunningWorker>,
-    /// The locked file, until the store is closed or dropped.
-    pub(super) lock: Mutex<Option<File>>,
+    /// The lock of its directory, until the store is closed or dropped.
+    pub(super) lock: Mutex<Option<FileLock>>,
 }
 
 impl DiskStore {

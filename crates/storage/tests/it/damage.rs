@@ -333,17 +333,32 @@ fn commit(store: &DiskStore, seqnos: std::ops::RangeInclusive<u64>) {
     store.commit(&[batch]).unwrap();
 }
 
+/// Makes a store with a commit in each of two logs; returns the path of a copy that has the files `later` of the second
+/// commit, and all others as they were before it.
+fn copy_of_two_logs(dir: &Path, later: &[&str]) -> PathBuf {
+    for attempt in 0.. {
+        let origin = dir.join(format!("origin{attempt}"));
+        let path = dir.join(format!("copy{attempt}"));
+        let store = DiskStore::open(&origin, short_logs()).unwrap().0;
+        commit(&store, 1..=1);
+        copy(&origin, &path);
+        commit(&store, 2..=2);
+        for name in later {
+            fs::copy(origin.join(name), path.join(name)).unwrap();
+        }
+        // Otherwise the first log has become a run meanwhile, which the copied files may count on.
+        let manifest = |of: &Path| fs::read(of.join("MANIFEST")).unwrap();
+        if manifest(&origin) == manifest(&path) {
+            return path;
+        }
+    }
+    unreachable!("there is always another attempt")
+}
+
 /// Makes a store with a commit in each of two logs, damages the log `harmed`, and returns its path and the refusal. Of
 /// the second commit the store has the files `later`.
 fn refusal_of_two_logs(dir: &Path, harmed: &str, later: &[&str]) -> (PathBuf, String) {
-    let (origin, path) = (dir.join("origin"), dir.join("copy"));
-    let store = DiskStore::open(&origin, short_logs()).unwrap().0;
-    commit(&store, 1..=1);
-    copy(&origin, &path);
-    commit(&store, 2..=2);
-    for name in later {
-        fs::copy(origin.join(name), path.join(name)).unwrap();
-    }
+    let path = copy_of_two_logs(dir, later);
     let log = path.join(harmed);
     let mut bytes = fs::read(&log).unwrap();
     bytes[30_000] ^= 1;
