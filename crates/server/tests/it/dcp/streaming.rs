@@ -186,7 +186,7 @@ fn a_stream_covers_a_store_that_ends_in_a_prepare() {
 }
 
 #[test]
-fn a_stream_ends_at_the_requested_seqno() {
+fn a_stream_ends_with_the_snapshot_of_the_requested_seqno() {
     let node = own();
     let mut writer = Client::ready(kv(&node));
     for number in 1..=5 {
@@ -198,18 +198,18 @@ fn a_stream_ends_at_the_requested_seqno() {
     let mut consumer = Consumer::open(kv(&node), "until", PRODUCER);
     consumer.stream(&Ask::all(9).until(3));
     let messages = consumer.until_end();
-    assert_eq!(messages[0], marker(0, 3, DISK | CHECKPOINT));
-    assert_eq!(messages[1..4].len(), 3);
-    assert_eq!(messages[4], Message::End(0));
+    assert_eq!(messages[0], marker(0, 5, DISK | CHECKPOINT));
+    assert_eq!(messages[5], Message::mutation(5, "k5", "v"));
+    assert_eq!(messages[6..], [Message::End(0)]);
     // The same stream again: the first one has ended. From memory, too.
     let log = consumer.stream(&Ask::all(9).until(6));
     assert_eq!(consumer.messages(6).len(), 6);
     writer.call(&set("k6", "v").vbucket(9)).ok();
-    writer.call(&set("k7", "v").vbucket(9)).ok();
     assert_eq!(
         consumer.until_end()[1..],
         [Message::mutation(6, "k6", "v"), Message::End(0)]
     );
+    writer.call(&set("k7", "v").vbucket(9)).ok();
     consumer.stream(&Ask::after(9, log[0].0, 7).until(7));
     assert_eq!(consumer.until_end(), [Message::End(0)]);
 }
