@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from cluster import OUTSIDE, Client, Cluster, member_of, status
-from etcd import Etcd, free_ports
-from harness import Node, equal, eventually, finished
+from etcd import Etcd
+from harness import Node, equal, eventually, finished, port_of, reserved_port
 from manage import call, must
 from wire import Wire
 from world import CONFIG, DATA, NO_PERM, PROTOCOL, UNAVAILABLE, USAGE, holds, init, must_init, suite
@@ -146,8 +146,9 @@ def a_node_without_a_login_of_etcd_ends_as_the_command_that_makes_a_cluster(_):
 
 @suite.test
 def a_node_needs_etcd_to_join(world):
-    address = f"etcd://127.0.0.1:{free_ports(1)[0]}/x"
-    refused(Node("--cluster", address, "--node-name", "a"), UNAVAILABLE, address[7:-2])
+    with reserved_port() as unused:
+        address = f"etcd://127.0.0.1:{port_of(unused)}/x"
+        refused(Node("--cluster", address, "--node-name", "a"), UNAVAILABLE, address[7:-2])
     with Node().watched() as other:
         other.start()
         address = f"etcd://127.0.0.1:{other.ports['http']}/x"

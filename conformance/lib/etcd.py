@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import tempfile
@@ -13,19 +12,10 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from harness import end_with_parent, eventually
+from harness import end_with_parent, eventually, port_of, reserved_port
 
 # How long a member may take to serve, and members to choose a leader.
 START_SECONDS = 30
-
-
-def free_ports(count):
-    """Ports that nothing listens at now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 class Refused(Exception):
@@ -44,7 +34,8 @@ class Etcd:
         self.home = Path(tempfile.mkdtemp(prefix="settee-conformance-etcd-"))
         self.scheme = "https" if certificate else "http"
         self.certificate, self.flags = certificate, flags
-        ports = free_ports(2 * members)
+        self.reserving = [reserved_port() for _ in range(2 * members)]
+        ports = [port_of(reserving) for reserving in self.reserving]
         self.clients, self.peers = ports[:members], ports[members:]
         self.processes = [None] * members
         self.token = None
@@ -166,6 +157,8 @@ class Etcd:
         for member, process in enumerate(self.processes):
             if process is not None:
                 self.kill(member)
+        for reserving in self.reserving:
+            reserving.close()
         shutil.rmtree(self.home, ignore_errors=True)
 
     def __enter__(self):

@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -205,6 +206,18 @@ def address(port, bucket="default"):
     return f"couchbase://Administrator:password@127.0.0.1:{port}/{bucket}"
 
 
+def reserved_port():
+    """A socket that keeps its port from all but a program that asks for this port: it can be started there again."""
+    reserving = socket.socket()
+    reserving.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserving.bind(("127.0.0.1", 0))
+    return reserving
+
+
+def port_of(reserving):
+    return reserving.getsockname()[1]
+
+
 class Node:
     """One `settee serve` with a data directory of its own, on free ports."""
 
@@ -217,15 +230,22 @@ class Node:
         self.process = None
         self.environment = {}
         self.ports = {}
+        self.reserving = []
 
     def command(self):
         """How the node is started."""
         return [
             binary(), "serve", "--data-dir", str(self.data),
-            "--kv-port", str(self.ports.get("kv", 0)),
-            "--http-port", str(self.ports.get("http", 0)),
+            "--kv-port", self.port("kv"), "--http-port", self.port("http"),
             "--ports-file", str(self.ports_file), *self.tls_flags(), *self.bucket_flags(), *self.flags,
         ]  # fmt: skip
+
+    def port(self, name):
+        """The port of a service, the same one at each start."""
+        if name not in self.ports:
+            self.reserving.append(reserved_port())
+            self.ports[name] = port_of(self.reserving[-1])
+        return str(self.ports[name])
 
     def bucket_flags(self):
         """The bucket, where it has few vBuckets."""
@@ -237,10 +257,10 @@ class Node:
         if not OVER_TLS:
             return []
         ports = {"--kv-tls-port": "kv_tls", "--https-port": "https"}
-        return [word for flag, name in ports.items() for word in (flag, str(self.ports.get(name, 0)))]
+        return [word for flag, name in ports.items() for word in (flag, self.port(name))]
 
     def start(self, seconds=START_SECONDS):
-        """Starts the node and waits until it serves; later starts take the ports of the first."""
+        """Starts the node and waits until it serves."""
         self.ports_file.unlink(missing_ok=True)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -353,4 +373,6 @@ class Node:
             elif self.process and self.process.returncode not in (0, -signal.SIGKILL):
                 raise AssertionError(f"the node ended with {self.process.returncode}:\n{self.tail()}")
         finally:
+            for reserving in self.reserving:
+                reserving.close()
             shutil.rmtree(self.home, ignore_errors=True)
