@@ -203,6 +203,12 @@ fn tell(event: &Event<'_>) -> String {
     }
 }
 
+fn with(set: impl FnOnce(&mut StreamOptions)) -> StreamOptions {
+    let mut options = StreamOptions::default();
+    set(&mut options);
+    options
+}
+
 fn plain(seqno: u64) -> StreamAsk {
     ask(seqno, FOR_EVER, StreamOptions::default())
 }
@@ -277,10 +283,7 @@ fn stream_with_dropped_cursor_reads_the_store_again() {
 /// The event that created the collection may have been de-duplicated by the one that ends it. Only replicas follow then.
 #[test]
 fn stream_from_memory_leaves_out_documents_of_dropped_collections() {
-    let all = StreamOptions {
-        wants_advances: true,
-        ..StreamOptions::default()
-    };
+    let all = with(|options| options.wants_advances = true);
     let mut world = World::open(vbucket(), ask(0, FOR_EVER, all));
     world.set("a b");
     let manifest = Manifest::default().without_collection("_default", "_default");
@@ -299,10 +302,7 @@ fn stream_from_memory_leaves_out_documents_of_dropped_collections() {
 /// The collection is erased after a stream's view of the store was opened, and before the stream looks at it.
 #[test]
 fn stream_from_an_old_view_leaves_out_documents_of_erased_collections() {
-    let all = StreamOptions {
-        wants_advances: true,
-        ..StreamOptions::default()
-    };
+    let all = with(|options| options.wants_advances = true);
     let mut world = World::open(vbucket(), plain(0));
     world.drop_cursor();
     world.set("a b");
@@ -357,17 +357,11 @@ fn streams_start_and_end_at_requested_seqnos() {
     world.set("b c");
     assert_eq!(world.read(), "[2..3 memory] b@2 c@3 Finished");
     assert!(world.stream.is_over());
-    let to_latest = StreamOptions {
-        to_latest: true,
-        ..StreamOptions::default()
-    };
+    let to_latest = with(|options| options.to_latest = true);
     let mut world = World::open(world.vbucket, ask(0, FOR_EVER, to_latest));
     world.set("d");
     assert_eq!(world.read(), "[0..4 memory+] a@1 b@2 c@3 d@4 Finished");
-    let from_latest = StreamOptions {
-        from_latest: true,
-        ..StreamOptions::default()
-    };
+    let from_latest = with(|options| options.from_latest = true);
     let mut world = World::open(world.vbucket, ask(0, FOR_EVER, from_latest));
     world.set("e");
     assert_eq!(world.read(), "[4..5 memory+] e@5");
@@ -375,10 +369,7 @@ fn streams_start_and_end_at_requested_seqnos() {
 
 #[test]
 fn disk_only_stream_ends_at_persisted_seqno() {
-    let disk_only = StreamOptions {
-        disk_only: true,
-        ..StreamOptions::default()
-    };
+    let disk_only = with(|options| options.disk_only = true);
     let mut world = World::open(vbucket(), plain(0));
     world.set("a b");
     world.flush(usize::MAX);
@@ -425,10 +416,7 @@ fn a_stream_with_an_end_sends_its_last_snapshot_whole() {
 
 #[test]
 fn a_disk_only_stream_sends_its_view_whole() {
-    let disk_only = StreamOptions {
-        disk_only: true,
-        ..StreamOptions::default()
-    };
+    let disk_only = with(|options| options.disk_only = true);
     let mut world = World::open(vbucket(), plain(0));
     world.set("a b");
     world.flush(usize::MAX);
@@ -441,10 +429,7 @@ fn a_disk_only_stream_sends_its_view_whole() {
 /// The store stopped inside a checkpoint, where the only version of `a` is still in memory.
 #[test]
 fn a_disk_only_stream_ends_where_a_snapshot_does() {
-    let disk_only = StreamOptions {
-        disk_only: true,
-        ..StreamOptions::default()
-    };
+    let disk_only = with(|options| options.disk_only = true);
     let mut world = World::open(vbucket(), plain(0));
     world.drop_cursor();
     world.set("x");
@@ -511,10 +496,7 @@ fn a_peer_without_collections_gets_a_long_snapshot_whole() {
 /// A node that was killed has lost what such a peer has. Without the rollback the peer could never go on.
 #[test]
 fn a_peer_that_reads_up_to_the_newest_is_told_to_roll_back() {
-    let to_latest = StreamOptions {
-        to_latest: true,
-        ..StreamOptions::default()
-    };
+    let to_latest = with(|options| options.to_latest = true);
     let mut world = World::open(vbucket(), plain(0));
     world.set("a b");
     let asks = |vbucket: &mut VBucket| {
@@ -533,10 +515,7 @@ fn a_peer_that_reads_up_to_the_newest_is_told_to_roll_back() {
 /// Specification section 20.11.
 #[test]
 fn a_takeover_hands_the_vbucket_over() {
-    let takeover = StreamOptions {
-        takeover: true,
-        ..StreamOptions::default()
-    };
+    let takeover = with(|options| options.takeover = true);
     let mut world = World::open(vbucket(), ask(0, FOR_EVER, takeover));
     world.set("a");
     assert_eq!(
@@ -676,14 +655,8 @@ fn disk_snapshot_names_completed_prepares() {
 
 #[test]
 fn snapshot_end_excludes_prepares_that_the_peer_does_not_get() {
-    let told = StreamOptions {
-        wants_advances: true,
-        ..StreamOptions::default()
-    };
-    let sync_writes = StreamOptions {
-        sync_writes: true,
-        ..StreamOptions::default()
-    };
+    let told = with(|options| options.wants_advances = true);
+    let sync_writes = with(|options| options.sync_writes = true);
     for (options, end) in [(StreamOptions::default(), 3), (told, 5), (sync_writes, 5)] {
         let mut set_before = vbucket();
         set(&mut set_before, "a");
@@ -726,10 +699,7 @@ fn stream_open_refuses_bad_requests() {
     assert_eq!(open(&mut vb, backwards), StreamRefusal::OutOfRange);
     let ahead = ask(2, FOR_EVER, StreamOptions::default());
     assert_eq!(open(&mut vb, ahead), StreamRefusal::Rollback(Seqno(1)));
-    let active_only = StreamOptions {
-        active_only: true,
-        ..StreamOptions::default()
-    };
+    let active_only = with(|options| options.active_only = true);
     vb.set_state(VbState::Replica, None, VbUuid(2));
     let asked = ask(0, FOR_EVER, active_only);
     assert_eq!(open(&mut vb, asked), StreamRefusal::NotMyVbucket);
