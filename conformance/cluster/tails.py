@@ -30,7 +30,7 @@ class Writer:
             while not self.ends:
                 number = len(self.written)
                 key, value = b"%s-%d" % (self.prefix, number), b"%d" % number
-                self.client.set(key, value, durable=True, seconds=2 * FAILOVER_SECONDS)
+                self.client.add_once(key, value, seconds=2 * FAILOVER_SECONDS)
                 self.written[key] = value
         except Exception as error:  # noqa: BLE001 - told by the story
             self.failure = error

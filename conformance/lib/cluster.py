@@ -5,8 +5,8 @@ import json
 from harness import Node, binary, equal, eventually, finished
 from manage import must
 from mcbp import (
-    FEATURE_ALT_REQUEST, FEATURE_COLLECTIONS, FEATURE_MUTATION_SEQNO, FEATURE_SELECT_BUCKET, FEATURE_SYNC_REPLICATION,
-    FEATURE_XERROR, GET, SET, Closed, Connection, vbucket_of,
+    ADD, EXISTS, FEATURE_ALT_REQUEST, FEATURE_COLLECTIONS, FEATURE_MUTATION_SEQNO, FEATURE_SELECT_BUCKET,
+    FEATURE_SYNC_REPLICATION, FEATURE_XERROR, GET, SET, SUCCESS, Closed, Connection, vbucket_of,
 )  # fmt: skip
 from wire import Wire
 
@@ -188,6 +188,17 @@ class Client:
         """Writes, if need be until the cluster is well again."""
         framing = {"framing": MAJORITY} if durable else {}
         return self.until(0, SET, key, bytes(8), value, seconds=seconds, **framing)
+
+    def add_once(self, key, value, seconds=30.0):
+        """A durable write of a new key that changes it once, however often it is tried: no other writer has the key."""
+
+        def once():
+            self.refresh()
+            answer = self.call(ADD, key, bytes(8), value, framing=MAJORITY)
+            assert answer.status in (SUCCESS, EXISTS), f"{answer!r}"
+            return True
+
+        eventually(f"{key.decode()} is written", once, seconds=seconds)
 
     def get(self, key, seconds=30.0):
         return self.until(0, GET, key, seconds=seconds).value

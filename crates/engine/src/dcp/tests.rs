@@ -473,6 +473,33 @@ fn a_snapshot_that_breaks_off_goes_on_from_its_start() {
     assert_eq!(rest.last(), Some(&"b@3002"));
 }
 
+/// The peer had a part of a longer snapshot: one that would end before it lacks documents that were replaced in the rest.
+#[test]
+fn the_first_snapshot_does_not_end_before_the_one_that_broke_off() {
+    let mut world = World::open(vbucket(), plain(0));
+    world.drop_cursor();
+    world.set("a b c");
+    world.flush(usize::MAX);
+    world.set("d e");
+    for (snapshot, expected) in [
+        (range(1, 5), "store3 [1..5 disk+] c@3 d@4 e@5"),
+        (
+            range(2, 5),
+            "store3 [2..3 disk+] c@3 [4..5 memory+] d@4 e@5",
+        ),
+        (
+            range(1, 2),
+            "store3 [2..3 disk+] c@3 [4..5 memory+] d@4 e@5",
+        ),
+    ] {
+        let mut inside = plain(2);
+        inside.position.snapshot = snapshot;
+        world.reopen(inside);
+        assert_eq!(world.read(), expected, "{snapshot:?}");
+        world.drop_cursor();
+    }
+}
+
 /// Such a peer is told of the default collection alone, and that a snapshot is over by its last change.
 #[test]
 fn a_peer_without_collections_gets_a_long_snapshot_whole() {

@@ -40,7 +40,7 @@ impl Stream {
         }
         let nothing_announced = self.announced == Seqno::ZERO;
         let from_nothing =
-            self.read == Seqno::ZERO && self.open_start == Seqno::ZERO && nothing_announced;
+            self.read == Seqno::ZERO && self.open.start == Seqno::ZERO && nothing_announced;
         (ids.len() <= COLLECTIONS_MAX).then(|| OnlyRows {
             collections: ids.to_vec(),
             by_key: self.options.out_of_order.is_some()
@@ -78,7 +78,7 @@ impl Stream {
         let (end, visible_end, garbage) = self.follow_view(view, vbucket, name);
         if view.by_key {
             // The snapshot after it starts where it ends, whatever the peer's position was.
-            self.open_start = Seqno(u64::MAX);
+            self.open.start = Seqno(u64::MAX);
             self.out_of_order = OutOfOrder::Begins;
         } else if end > self.read {
             let history = view.history_from.filter(|_| self.options.change_streams);

@@ -350,9 +350,10 @@ impl Stream {
     pub(super) fn announce(&mut self, mut snapshot: Snapshot) {
         let nothing_announced = self.announced == Seqno::ZERO;
         if nothing_announced || self.read < self.announced {
-            snapshot.range.start = snapshot.range.start.min(self.open_start);
+            snapshot.range.start = snapshot.range.start.min(self.open.start);
+            snapshot.range.end = snapshot.range.end.max(self.open.end);
         }
-        self.open_start = snapshot.range.start;
+        self.open = snapshot.range;
         self.checkpoint_next = false;
         self.announced = snapshot.range.end;
         self.history = None;

@@ -1,6 +1,6 @@
 //! State of a stream.
 
-use model::{Seqno, VbState};
+use model::{Seqno, SnapshotRange, VbState};
 
 use crate::checkpoint::{CursorBatch, CursorId, Garbage};
 use crate::dcp::filter::StreamFilter;
@@ -73,9 +73,9 @@ pub struct Stream {
     /// Living collections, if held changes may belong to dropped ones.
     pub(super) living: Option<Box<Living>>,
     pub(super) end: Seqno,
-    /// Start of the snapshot in which the peer stands: at first its own, then the one announced last. A snapshot that
-    /// broke off goes on in the next one, which starts where it did.
-    pub(super) open_start: Seqno,
+    /// The snapshot in which the peer stands: at first its own, then the one announced last. A snapshot that broke off
+    /// goes on in the next one, which starts where it did and does not end before it.
+    pub(super) open: SnapshotRange,
     /// All changes up to this seqno were sent or filtered out.
     pub(super) read: Seqno,
     /// Seqno of the last change sent.
@@ -126,10 +126,10 @@ impl Stream {
         let ClaimedPosition {
             seqno, snapshot, ..
         } = ask.position;
-        let open_start = if seqno == snapshot.end {
-            seqno
-        } else {
-            snapshot.start
+        let stands_inside = snapshot.start < seqno && seqno < snapshot.end;
+        let between = SnapshotRange {
+            start: seqno,
+            end: seqno,
         };
         let skip_deletes = ask.options.skip_deletes && seqno == Seqno::ZERO;
         Self {
@@ -145,7 +145,7 @@ impl Stream {
             ends: None,
             living: None,
             end: ask.end,
-            open_start,
+            open: if stands_inside { snapshot } else { between },
             read: seqno,
             sent: seqno,
             announced: Seqno::ZERO,
