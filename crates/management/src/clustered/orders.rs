@@ -181,8 +181,7 @@ impl ClusterRequest {
             self.give(Order::Drain(NodeId(node.id)), |now| drained(now, node))
                 .await?;
         }
-        let before = self.status.revision;
-        let begun = |now: &ClusterStatus| now.rebalance == "running" || now.revision > before;
+        let begun = |now: &ClusterStatus| now.rebalance_began_after(&self.status);
         self.give(Order::Rebalance, begun).await
     }
 

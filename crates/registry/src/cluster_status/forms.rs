@@ -36,6 +36,8 @@ pub struct ClusterStatus {
     pub unknown_buckets: Vec<String>,
     /// State of the rebalance: idle, running or paused.
     pub rebalance: String,
+    /// Revision of etcd at which an order last changed the state of the rebalance, or a failover its count.
+    pub orders_revision: u64,
     /// Number of automatic failovers since an operator reset the count.
     pub failovers: u32,
     /// Number of elections in progress.
@@ -218,6 +220,11 @@ pub struct WaitingStatus {
 }
 
 impl ClusterStatus {
+    /// Checks whether a rebalance that was ordered after `before` has begun. One without moves ends as soon as it begins.
+    pub fn rebalance_began_after(&self, before: &Self) -> bool {
+        self.rebalance == "running" || self.orders_revision > before.orders_revision
+    }
+
     /// Checks whether every vBucket has all its copies, and only active nodes have copies.
     pub fn is_balanced(&self) -> bool {
         let whole = self.buckets.iter().all(|bucket| bucket.lacking == 0);

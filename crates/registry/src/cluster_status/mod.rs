@@ -41,8 +41,8 @@ impl ClusterStatus {
             let heard = status.silent_ms.get(&NodeId(node.id));
             node.silent_ms = heard.copied();
         }
-        let orders = view.orders.as_ref().map(|orders| orders.value.clone());
-        let orders = orders.unwrap_or_default();
+        let written = view.orders.as_ref();
+        let orders = written.map(|entry| entry.value.clone()).unwrap_or_default();
         let meta = view.meta.as_ref();
         let unknown = &view.history.value.unknown;
         Self {
@@ -59,6 +59,7 @@ impl ClusterStatus {
             adoption_waits: status.adoption_waits.into_iter().map(name).collect(),
             unknown_buckets: unknown.iter().map(BucketId::to_string).collect(),
             rebalance: rebalance_state(orders.rebalance).to_owned(),
+            orders_revision: written.map_or(0, |entry| entry.mod_revision),
             failovers: orders.failovers,
             elections: buckets.iter().map(|bucket| bucket.elections).sum(),
             moves: buckets.iter().map(|bucket| bucket.moves).sum(),

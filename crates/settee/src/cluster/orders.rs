@@ -104,9 +104,8 @@ pub(super) fn rebalance(args: &RebalanceArgs) -> Result<(), Failure> {
         _ => ("rebalance", "running", "the rebalance has begun"),
     };
     check_runs(order, &before)?;
-    // A rebalance without moves ends as soon as it begins.
     let begun = |now: &ClusterStatus| match order {
-        "rebalance" => now.rebalance == wanted || now.revision > before.revision,
+        "rebalance" => now.rebalance_began_after(&before),
         "cancel" => now.rebalance == wanted && !hands_over(now),
         _ => now.rebalance == wanted,
     };
@@ -306,6 +305,22 @@ mod tests {
             "buckets": [],
         });
         serde_json::from_value(told).unwrap()
+    }
+
+    #[test]
+    fn a_rebalance_has_not_begun_because_of_another_change() {
+        let before = status("idle", "active");
+        let another = ClusterStatus {
+            revision: 10,
+            ..before.clone()
+        };
+        assert!(!another.rebalance_began_after(&before));
+        assert!(status("running", "active").rebalance_began_after(&before));
+        let without_moves = ClusterStatus {
+            orders_revision: 11,
+            ..another
+        };
+        assert!(without_moves.rebalance_began_after(&before));
     }
 
     #[test]
