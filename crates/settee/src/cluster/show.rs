@@ -206,11 +206,8 @@ fn node_lines(status: &ClusterStatus) -> Vec<String> {
     });
     let unheard = nodes().filter(|node| !node.unheard.is_empty());
     let unheard = unheard.map(|node| {
-        format!(
-            "{} is not reached by {}",
-            node.name,
-            node.unheard.join(", ")
-        )
+        let (name, others) = (&node.name, node.unheard.join(", "));
+        format!("{name} is not reached by {others}, where the log says why")
     });
     let advised = advised.chain(held);
     advised
@@ -388,7 +385,7 @@ bucket a: damaged copies on node-2: 7
 node-2 is not failed over: why
 n1 cannot make a; its log says why
 node-2 has no memory for changes of a, b: delete documents, or give more quota
-n1 is not reached by n3, n4
+n1 is not reached by n3, n4, where the log says why
 
 node    state   alive      zone  address  version  active  replicas
 n1      active  disk full  0     h:11210  0.1.0    5       6
