@@ -3,7 +3,8 @@
 mod process;
 mod running;
 
-use std::net::TcpListener;
+use std::io;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ use etcd::{ClusterAddress, Endpoints};
 use hyper::Method;
 use serde_json::json;
 use server::names;
+use tokio::net::TcpSocket;
 
 use self::process::LOOK;
 use self::running::{DemoProcesses, init};
@@ -62,7 +64,9 @@ struct DemoPorts {
 }
 
 impl DemoPorts {
-    fn new(first: Option<u16>) -> Result<Self, Failure> {
+    /// Returns the ports, and the sockets that reserve them if they are free ones.
+    fn new(first: Option<u16>) -> io::Result<(Self, Vec<TcpSocket>)> {
+        let mut sockets = Vec::new();
         let ports: [u16; 8] = match first {
             None => [
                 KV_PORT,
@@ -75,26 +79,33 @@ impl DemoPorts {
                 ETCD_PORT + 1,
             ],
             Some(0) => {
-                free_ports().map_err(|error| Failure::new(Sysexit::Os, error.to_string()))?
+                sockets = reserve_ports()?;
+                let mut ports = [0; 8];
+                for (port, socket) in ports.iter_mut().zip(&sockets) {
+                    *port = socket.local_addr()?.port();
+                }
+                ports
             }
             Some(first) => std::array::from_fn(|at| first + at as u16),
         };
         let [a, b, c, a_http, b_http, c_http, client, peer] = ports;
-        Ok(Self {
+        let ports = Self {
             nodes: [(a, a_http), (b, b_http), (c, c_http)],
             etcd: (client, peer),
-        })
+        };
+        Ok((ports, sockets))
     }
 }
 
-fn free_ports() -> std::io::Result<[u16; 8]> {
-    let listen = |_| TcpListener::bind(("127.0.0.1", 0));
-    let all = (0..8).map(listen).collect::<std::io::Result<Vec<_>>>()?;
-    let mut ports = [0; 8];
-    for (port, listener) in ports.iter_mut().zip(&all) {
-        *port = listener.local_addr()?.port();
-    }
-    Ok(ports)
+/// Binds sockets that do not listen: the system gives their ports to no program that does not ask for them.
+fn reserve_ports() -> io::Result<Vec<TcpSocket>> {
+    let reserve = |_| {
+        let socket = TcpSocket::new_v4()?;
+        socket.set_reuseaddr(true)?;
+        socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
+        Ok(socket)
+    };
+    (0..8).map(reserve).collect()
 }
 
 /// Runs the command.
@@ -102,7 +113,9 @@ fn free_ports() -> std::io::Result<[u16; 8]> {
 /// # Errors
 /// There is no etcd, or a node does not start.
 pub(super) fn run(args: &DemoArgs) -> Result<(), Failure> {
-    let ports = DemoPorts::new(args.port)?;
+    let ports = DemoPorts::new(args.port);
+    let (ports, _reserving) =
+        ports.map_err(|error| Failure::new(Sysexit::Os, error.to_string()))?;
     crate::serve::keep_files_private();
     names::make_directories(&args.data_dir).map_err(|error| {
         let line = format!("--data-dir {}: {error}", args.data_dir.display());
