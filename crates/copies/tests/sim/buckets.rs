@@ -13,7 +13,7 @@ use cluster::agent::{Copy, Role, Step, Topology};
 use cluster::{BucketId, Copies, NodeId, Vb};
 use collections::ManifestError;
 use copies::{BucketCopies, CopyState, NodeServices, Steps, node_name};
-use engine::{Outcome, Requirement, StoreMode, VbConfig, Write};
+use engine::{Mutated, Outcome, Requirement, StoreMode, VbConfig, Write};
 use model::{Cas, CompressionMode, Draft, Meta, Seqno, SnapshotRange, VbId, VbState, VbUuid};
 use storage::KvStore as _;
 
@@ -65,8 +65,7 @@ pub(crate) struct WrittenValue {
 
 /// A write that was made.
 pub(crate) struct Written {
-    pub(crate) cas: Cas,
-    pub(crate) seqno: Seqno,
+    pub(crate) mutated: Mutated,
     pub(crate) term: u64,
     /// The decision to come, of a durable write.
     pub(crate) decision: Option<Arc<DurableWait>>,
@@ -319,8 +318,7 @@ impl SimBucket {
         match written {
             Ok((Outcome::Done(mutated) | Outcome::Prepared(mutated), term, decision)) => {
                 Some(Written {
-                    cas: mutated.cas,
-                    seqno: mutated.seqno,
+                    mutated,
                     term,
                     decision,
                 })

@@ -70,10 +70,12 @@ pub(crate) enum Bug {
     CasNotSent,
     /// A client of change streams with a filter is not told of changes that it left out.
     AdvanceNotSent,
+    /// A client of change streams is told that the store's rows end a snapshot where they end inside one.
+    PartSentAsWhole,
 }
 
 /// Every bug, with the first seed that found it in the last search.
-pub(crate) const BUGS: [(Bug, u64); 34] = [
+pub(crate) const BUGS: [(Bug, u64); 35] = [
     (Bug::SealForgotten, 2_733),
     (Bug::TwoChainsForgotten, 1_937),
     (Bug::CatchUpSkipped, 1_515),
@@ -108,4 +110,5 @@ pub(crate) const BUGS: [(Bug, u64); 34] = [
     (Bug::CasNotSent, 32),
     (Bug::AdvanceNotSent, 54),
     (Bug::ManifestLost, 281),
+    (Bug::PartSentAsWhole, 883),
 ];

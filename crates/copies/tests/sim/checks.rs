@@ -91,7 +91,7 @@ impl Checks {
     }
 
     /// Returns vBucket and key of a write.
-    fn place(&self, number: u64) -> Option<(Vb, u8)> {
+    pub(crate) fn place(&self, number: u64) -> Option<(Vb, u8)> {
         let written = self.written.get(number as usize)?;
         Some((written.0, written.1))
     }

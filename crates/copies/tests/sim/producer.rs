@@ -294,7 +294,7 @@ impl Entry {
             if self.stream.is_over() {
                 return true;
             }
-            if left == 0 || !self.look(vb, &peer.name, bucket, buffer) {
+            if left == 0 || !self.look(vb, peer, bucket, buffer) {
                 return false;
             }
         }
@@ -304,16 +304,20 @@ impl Entry {
     fn look(
         &mut self,
         vb: VbId,
-        name: &str,
+        peer: &Peer,
         bucket: &Bucket<Disk>,
         buffer: &Arc<BackfillBuffer>,
     ) -> bool {
+        let name = &peer.name;
         if let Some(backfill) = &self.backfill {
             match backfill.take() {
                 BackfillNews::Nothing => {
                     return bucket.backfill_step() == bucket::Backfilled::Chunk;
                 }
-                BackfillNews::Opened(view) => {
+                BackfillNews::Opened(mut view) => {
+                    if peer.is_client_with(Bug::PartSentAsWhole) {
+                        view.snapshot.end = view.high;
+                    }
                     self.locked(vb, bucket, |stream, vbucket| {
                         ((), stream.backfill_opened(&view, vbucket, name))
                     });

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bucket::Clock as _;
 use changes::{Position, StreamMessage, Streams, take};
 use cluster::{BucketId, Vb};
+use engine::Mutated;
 use model::{Cas, FailoverEntry, Seqno, VbId, VbUuid};
 use wire::dcp::{CollectionEvent, EventId, parse_rollback};
 use wire::response::FailoverEntries;
@@ -75,13 +76,13 @@ impl Followed {
         self.streams.position().places[usize::from(vb.number)].is_whole()
     }
 
-    /// Returns the documents by their keys.
-    fn documents(&self) -> BTreeMap<&[u8], u64> {
-        let mut all: BTreeMap<&[u8], u64> = BTreeMap::new();
-        for (_, change) in &self.changes {
+    /// Returns the seqnos of the documents and the numbers of their writes, by their keys.
+    fn documents(&self) -> BTreeMap<&[u8], (Seqno, u64)> {
+        let mut all: BTreeMap<&[u8], (Seqno, u64)> = BTreeMap::new();
+        for (seqno, change) in &self.changes {
             match change {
                 Brought::Document(key, Some(number), _) => {
-                    all.insert(key, *number);
+                    all.insert(key, (*seqno, *number));
                 }
                 Brought::Document(key, None, _) => {
                     all.remove(&**key);
@@ -122,6 +123,8 @@ pub(crate) struct Subscriber {
     followed: BTreeMap<Vb, Followed>,
     /// Changes by vBucket, history and seqno.
     seen: BTreeMap<(Vb, VbUuid, Seqno), Brought>,
+    /// Changes of each key of the default collection.
+    changed: BTreeMap<(Vb, [u8; 3]), Vec<Mutated>>,
     connections: u64,
 }
 
@@ -133,8 +136,38 @@ impl Subscriber {
             away_until_ms: 0,
             followed: BTreeMap::new(),
             seen: BTreeMap::new(),
+            changed: BTreeMap::new(),
             connections: 0,
         }
+    }
+
+    /// Records a change of a key that a client made.
+    pub(crate) fn changed(&mut self, (vb, number): (Vb, u8), mutated: Mutated) {
+        if let Some(key) = key(number, None) {
+            let changes = self.changed.entry((vb, key)).or_default();
+            changes.push(mutated);
+        }
+    }
+
+    /// Returns a document of a complete snapshot that was changed in the snapshot or before it, after the change that
+    /// the client has.
+    fn outdated(&self, vb: Vb) -> Option<String> {
+        let followed = self.followed.get(&vb).filter(|one| one.is_whole(vb))?;
+        let at = followed.seqno(vb);
+        let documents = followed.documents();
+        (0..KEYS_DEFAULT).find_map(|number| {
+            let key = key(number, None)?;
+            let (has, _) = *documents.get(&key[..])?;
+            let changes = self.changed.get(&(vb, key))?;
+            let missed = changes.iter().find(|change| {
+                (has.next()..=at).contains(&change.seqno)
+                    && followed.history(change.seqno) == change.vb_uuid
+            })?;
+            let missed = missed.seqno;
+            Some(format!(
+                "{vb:?} at {at:?} has {key:?} of {has:?}, not of {missed:?}"
+            ))
+        })
     }
 
     pub(crate) fn forget(&mut self, bucket: BucketId) {
@@ -273,6 +306,9 @@ impl World {
         };
         for frame in &frames[..received] {
             subscriber.take(vb, frame)?;
+            if let Some(outdated) = subscriber.outdated(vb) {
+                return Err(outdated);
+            }
         }
         if let Some(followed) = subscriber.followed.get_mut(&vb)
             && (breaks || followed.connection.is_none())
@@ -360,7 +396,7 @@ impl World {
         let documents = followed.documents();
         for number in 0..KEYS_DEFAULT {
             let key = key(number, None).expect("a key of the default collection");
-            let has = documents.get(&key[..]).copied();
+            let has = documents.get(&key[..]).map(|(_, number)| *number);
             let had = match node.vbs.read(vb, number) {
                 Read::Number(number) => Some(number),
                 Read::Nothing => None,
@@ -400,6 +436,7 @@ impl World {
             for number in 0..subscriber.reads.keys() {
                 let key = key(number, node.vbs.collection(vb.bucket));
                 let has = key.and_then(|key| documents.remove(&key[..]));
+                let has = has.map(|(_, number)| number);
                 let had = match node.vbs.read(vb, number) {
                     Read::Number(number) => Some(number),
                     Read::Nothing => None,

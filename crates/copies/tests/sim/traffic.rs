@@ -293,7 +293,12 @@ impl World {
             let decision = wait.decision.as_ref().and_then(|wait| wait.decision());
             match decision {
                 None => node.waits.push(wait),
-                Some(Decision::Committed(_)) if !astray => {
+                Some(Decision::Committed(mutated)) if !astray => {
+                    if let Some(place) = self.checks.place(wait.number)
+                        && let Some(subscriber) = &mut self.subscriber
+                    {
+                        subscriber.changed(place, mutated);
+                    }
                     let alone = node.vbs.is_alone(wait.vb);
                     let how = (wait.to_disk, alone);
                     self.checks
@@ -409,27 +414,30 @@ impl World {
             return;
         };
         let Written {
-            cas,
-            seqno,
+            mutated,
             term,
             decision,
         } = written;
+        let cas = mutated.cas;
         if newest_cas >= Some(cas) {
             self.checks.fail(format!(
                 "n{index} writes {number} to {vb:?} with {cas:?} after {newest_cas:?}"
             ));
         }
         self.checks.written((vb, at), deletes, expiry_s, cas);
+        let done = decision.is_none();
+        if let Some(subscriber) = self.subscriber.as_mut().filter(|_| done) {
+            subscriber.changed((vb, at), mutated);
+        }
         if !durable {
             return;
         }
-        let done = decision.is_none();
         let wait = Wait {
             vb,
             number,
             term,
             to_disk,
-            seqno,
+            seqno: mutated.seqno,
             decision,
         };
         if done && !self.is_astray(index) {
