@@ -2,7 +2,7 @@
 
 use model::{CollectionId, Document, Seqno, SnapshotRange};
 
-use super::state::{HistoryPart, OutOfOrder, Phase, Stream};
+use super::state::{HistoryPart, OutOfOrder, Phase, SnapshotOrigin, Stream};
 use crate::VBucket;
 use crate::checkpoint::{CursorId, CursorRead, FlushBudget, Garbage};
 use crate::dcp::filter::StreamFilter;
@@ -38,7 +38,7 @@ impl Stream {
             // The order by key has only newest versions.
             return None;
         }
-        let nothing_announced = self.announced == Seqno::ZERO;
+        let nothing_announced = self.origin == SnapshotOrigin::Claimed;
         let from_nothing =
             self.read == Seqno::ZERO && self.open.start == Seqno::ZERO && nothing_announced;
         (ids.len() <= COLLECTIONS_MAX).then(|| OnlyRows {
@@ -78,7 +78,7 @@ impl Stream {
         let (end, visible_end, garbage) = self.follow_view(view, vbucket, name);
         if view.by_key {
             // The snapshot after it starts where it ends, whatever the peer's position was.
-            self.open.start = Seqno(u64::MAX);
+            self.origin = SnapshotOrigin::Announced;
             self.out_of_order = OutOfOrder::Begins;
         } else if end > self.read {
             let history = view.history_from.filter(|_| self.options.change_streams);
@@ -218,7 +218,7 @@ impl Stream {
             self.held = Some(PendingChanges::from_memory(*batch));
             return;
         }
-        if self.read >= self.end.max(self.announced) {
+        if self.read >= self.end.max(self.announced()) {
             self.phase = Phase::Ending(StreamEnd::Finished);
         }
         self.finish_snapshot();

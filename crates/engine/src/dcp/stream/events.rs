@@ -3,7 +3,7 @@
 use model::{Seqno, SnapshotRange, VbState};
 
 use super::backfill::awaits;
-use super::state::{OpenedStream, OutOfOrder, Phase, Stream};
+use super::state::{OpenedStream, OutOfOrder, Phase, SnapshotOrigin, Stream};
 use crate::VBucket;
 use crate::checkpoint::{
     BatchPlace, CheckpointKind, CursorBatch, CursorId, CursorRead, FlushBudget, Garbage,
@@ -207,14 +207,14 @@ impl Stream {
 
     /// Checks, after the held changes were sent, whether the snapshot or the stream ends.
     pub(super) fn finish_snapshot(&mut self) {
-        if self.phase == Phase::Memory && self.read >= self.end.max(self.announced) {
+        if self.phase == Phase::Memory && self.read >= self.end.max(self.announced()) {
             self.phase = Phase::Ending(StreamEnd::Finished);
         }
         self.end_out_of_order();
-        let silent = self.sent < self.announced && self.announced <= self.read;
+        let silent = self.sent < self.announced() && self.announced() <= self.read;
         if silent && self.options.wants_advances {
-            self.sent = self.announced;
-            self.advanced = self.announced;
+            self.sent = self.announced();
+            self.advanced = self.announced();
         }
     }
 
@@ -295,7 +295,7 @@ impl Stream {
             return;
         }
         let end = self.end_for_peer(range.end, batch.visible_end);
-        if end > self.announced && range.end > self.read {
+        if end > self.announced() && range.end > self.read {
             let disk = batch.checkpoint_kind != CheckpointKind::Memory;
             let start = range.start.max(self.read.next());
             self.announce(Snapshot {
@@ -348,14 +348,12 @@ impl Stream {
     }
 
     pub(super) fn announce(&mut self, mut snapshot: Snapshot) {
-        let nothing_announced = self.announced == Seqno::ZERO;
-        if nothing_announced || self.read < self.announced {
+        if self.origin == SnapshotOrigin::Claimed || self.read < self.open.end {
             snapshot.range.start = snapshot.range.start.min(self.open.start);
             snapshot.range.end = snapshot.range.end.max(self.open.end);
         }
-        self.open = snapshot.range;
+        (self.open, self.origin) = (snapshot.range, SnapshotOrigin::Announced);
         self.checkpoint_next = false;
-        self.announced = snapshot.range.end;
         self.history = None;
         self.snapshot = Some(Box::new(snapshot));
     }
@@ -431,7 +429,7 @@ impl Stream {
             },
             read: self.read,
             sent: self.sent,
-            snapshot_end: self.announced,
+            snapshot_end: self.announced(),
             end: self.end,
             cursor: self.cursor,
             totals: self.totals,

@@ -30,6 +30,15 @@ pub(super) enum Phase {
     Over,
 }
 
+/// Origin of the snapshot in which the peer stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SnapshotOrigin {
+    /// The peer's request.
+    Claimed,
+    /// A marker of this stream.
+    Announced,
+}
+
 /// Progress of an out-of-order snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OutOfOrder {
@@ -76,12 +85,11 @@ pub struct Stream {
     /// The snapshot in which the peer stands: at first its own, then the one announced last. A snapshot that broke off
     /// goes on in the next one, which starts where it did and does not end before it.
     pub(super) open: SnapshotRange,
+    pub(super) origin: SnapshotOrigin,
     /// All changes up to this seqno were sent or filtered out.
     pub(super) read: Seqno,
     /// Seqno of the last change sent.
     pub(super) sent: Seqno,
-    /// End of the last announced snapshot.
-    pub(super) announced: Seqno,
     /// End of the store's view that is being read.
     pub(super) view_end: Seqno,
     /// Purge seqno that the peer knows: it does not miss tombstones that were purged up to it.
@@ -115,12 +123,20 @@ impl std::fmt::Debug for Stream {
         f.debug_struct("Stream")
             .field("phase", &self.phase)
             .field("read", &self.read)
-            .field("announced", &self.announced)
+            .field("announced", &self.announced())
             .finish_non_exhaustive()
     }
 }
 
 impl Stream {
+    /// Returns the end of the last announced snapshot; zero for none.
+    pub(super) fn announced(&self) -> Seqno {
+        match self.origin {
+            SnapshotOrigin::Claimed => Seqno::ZERO,
+            SnapshotOrigin::Announced => self.open.end,
+        }
+    }
+
     /// Creates a stream at the peer's position, without a cursor.
     pub(super) fn new(ask: &StreamAsk) -> Self {
         let ClaimedPosition {
@@ -146,9 +162,9 @@ impl Stream {
             living: None,
             end: ask.end,
             open: if stands_inside { snapshot } else { between },
+            origin: SnapshotOrigin::Claimed,
             read: seqno,
             sent: seqno,
-            announced: Seqno::ZERO,
             view_end: Seqno::ZERO,
             known_purge: ask.position.purge_seqno,
             held_end: Seqno::ZERO,
